@@ -148,7 +148,8 @@ class Lattice(LatticeOptions, Codec, Adapts):
         if library is None:
             return LatticeHops(x, slots, grid, self._slot_code, draws, counts.count)
         packed = self.code == "packed"
-        return CompiledLatticeHops(x, slots, grid, packed, draws, counts.count, library)
+        place = this_round.key_place
+        return CompiledLatticeHops(x, slots, grid, packed, draws, counts.count, library, place)
 
     def feedback(self) -> Feedback:
         """This rank's counts: (buckets · numbers,) int64, see `feedback`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -49,11 +50,13 @@ class CompiledLatticeHops(LatticeHops):
         draws: Draws,
         count: Counter,
         library: Library,
+        key_place: Tensor | None = None,
     ) -> None:
-        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
+        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to. `key_place` is
+        that of the round: kernels read the key there, not from `draws`."""
         self._x, self._slots, self._grid, self._draws, self._count = x, slots, grid, draws, count
         self._library, self._values = library, readable(x).contiguous()
-        self._order = slots.order.to(x.device)
+        self._order = _order_on(slots, x.device)
         self._held: dict[int, HeldSum] = {}
         self._sealed: set[int] = set()
         self._additions = [0] * slots.num_chunks
@@ -73,6 +76,8 @@ class CompiledLatticeHops(LatticeHops):
             "key1": draws.key[1],
             "rank": draws.rank,
         }
+        if key_place is not None:
+            self._shared["key_place"] = (key_place, 2)
 
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for chunk, part in self._parts(chunks, out):
@@ -169,3 +174,9 @@ class CompiledLatticeHops(LatticeHops):
             **self._shared,
             **given,
         )
+
+
+@lru_cache(maxsize=256)
+def _order_on(slots: Slots, device: torch.device) -> Tensor:
+    """The order of slots on a device. A round that is captured in a graph can copy nothing from the host."""
+    return slots.order.to(device)

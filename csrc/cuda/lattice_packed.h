@@ -45,7 +45,7 @@ struct PackedCode {
   }
   static __device__ __forceinline__ void read_escapes(const Received&, SlotRows&, SlotMemory&, const Team&) {}
 
-  // The same for all lanes.
+  // How a super-group is coded, which all lanes find alike.
   static __device__ __forceinline__ Choice choose(const uint32_t* z, int) {
     const uint32_t width = width_for(z), most = __reduce_max_sync(ALL, width);
     if (!most) return {0, 8, {}};

@@ -19,12 +19,12 @@ from gradwire.codecs.lattice.draws import Draws
 from gradwire.codecs.lattice.hops import Grid, LatticeHops
 from gradwire.codecs.lattice.logarithms import log2_units
 from gradwire.codecs.lattice.slots import Slots
-from gradwire.codecs.native.call import run
+from gradwire.codecs.native.call import KernelError, run
 from gradwire.codecs.native.choice import library_for
 
 WORKERS, CHUNKS = 4, 2
 SINKS = [3, 2]
-"""Of the two chunks: the other workers' order is that of their ranks."""
+"""The sinks of the two chunks; the other workers' order is that of their ranks."""
 
 KEY: Key = (0x1234_5678, 0xDEAD_BEEF)
 
@@ -64,6 +64,7 @@ class Worker:
         slot: int,
         sizes: dict[int, int],
         sinks: Sequence[int] | None = SINKS,
+        key_place: Tensor | None = None,
     ) -> None:
         self.slots, self.sizes, self.wanted = Slots(x.numel(), CHUNKS, slot), sizes, list[Tensor]()
         step = log2_units(torch.tensor(0.25))
@@ -72,7 +73,9 @@ class Worker:
         made = (
             LatticeHops(x, self.slots, grid, CODES[code], draws, self._count)
             if library is None
-            else CompiledLatticeHops(x, self.slots, grid, code == "packed", draws, self._count, library)
+            else CompiledLatticeHops(
+                x, self.slots, grid, code == "packed", draws, self._count, library, key_place
+            )
         )
         self.hops: LatticeHops = made
 
@@ -190,36 +193,37 @@ def test_slots_with_empty_places(name: str, code: str, numel: int) -> None:
 @every_code
 def test_the_key_may_lie_in_memory(name: str, code: str) -> None:
     """A message depends on the two words there, not on those among the arguments."""
-    x, slots, super_groups, size = bucket(0, 4096, torch.float32, 0, False), 2, 8, 32 * 700
+    x, sizes = bucket(0, 4096, torch.float32, 0, False), sizes_of(9.0, 16, 4096)
     place = torch.tensor(KEY, dtype=torch.int64).to(torch.int32)
     messages = []
     with implementation(name):
-        library = library_for(x.device)
+        for key_place in (None, place, place + 1):
+            worker = Worker(0, x, code, 16, sizes, key_place=key_place)
+            messages.append(worker.out(0, 1))
+            worker.hops.encode(range(1), messages[-1], 1)
+    assert torch.equal(messages[0], messages[1]) and not torch.equal(messages[0], messages[2])
+
+
+@pytest.mark.parametrize("name", ["base", "emulated"])
+def test_a_message_that_begins_elsewhere_is_refused(name: str) -> None:
+    message = torch.zeros(64 + 4, dtype=torch.uint8)[4:]
+    with implementation(name):
+        library = library_for(message.device)
         assert library is not None
-        for given in (
-            {"key0": KEY[0], "key1": KEY[1]},
-            {"key_place": (place, 2), "key0": 1, "key1": 2},
-            {"key0": 1, "key1": 2},
-        ):
-            message = torch.zeros(slots * size // 8, dtype=torch.uint8)
+        with pytest.raises(KernelError, match="a multiple of 16 bytes"):
             run(
                 library,
-                "lattice_hop",
-                x.device,
-                values=(x, x.numel()),
-                order=(torch.arange(slots * super_groups).flip(0), slots * super_groups),
+                "lattice_unseal",
+                message.device,
+                order=(torch.zeros(1, dtype=torch.int64), 1),
                 step=(torch.zeros(1, dtype=torch.int64), 1),
-                message_out=(message, message.numel()),
-                size_out=size,
-                wanted=(torch.zeros(slots, dtype=torch.int64), slots),
-                numel=x.numel(),
-                slots=slots,
-                super_groups=super_groups,
-                packed=int(code == "packed"),
+                message_in=(message, 64),
+                size_in=512,
+                means=(torch.zeros(256), 256),
+                nothing=(torch.zeros(1, dtype=torch.uint8), 1),
+                numel=256,
+                slots=1,
+                super_groups=1,
                 workers=2,
                 count=1,
-                contributions=1,
-                **given,
             )
-            messages.append(message)
-    assert torch.equal(messages[0], messages[1]) and not torch.equal(messages[0], messages[2])

@@ -72,7 +72,8 @@ GRADWIRE_HD int check_lattice(const gradwire_lattice& args, bool there) {
                        args.super_groups <= MOST_SUPER_GROUPS && args.size_in >= 0 &&
                        args.size_in % 32 == 0 && args.size_out >= 0 && args.size_out % 32 == 0 &&
                        args.count >= 1 && args.workers >= 1 && args.order && args.step;
-  return numbers && there ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
+  if (!numbers || !there) return GRADWIRE_BAD_ARGUMENT;
+  return ((uintptr_t)args.message_in | (uintptr_t)args.message_out) % 16 ? GRADWIRE_MISALIGNED : GRADWIRE_OK;
 }
 GRADWIRE_HD int check_lattice_hop(const gradwire_lattice& args) {
   const bool sums = args.sums && args.shifts && args.marks;

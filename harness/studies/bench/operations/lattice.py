@@ -26,7 +26,7 @@ from gradwire.codecs.options.dynamiq import SUPER_GROUP
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WORKERS, RECEIVED, KEY, RANK = 8, 3, (0x1234_5678, 0x9ABC_DEF0), 1
-"""Of `WORKERS` workers `RECEIVED` have added their gradients to the message of a hop."""
+"""`RECEIVED` of `WORKERS` workers have added their gradients to the message of a hop."""
 
 SLOT = 64
 
@@ -109,7 +109,7 @@ class _LatticeChunk:
         return self.hops(x=self.x.flip(0) * workers**0.5)
 
     def message(self, workers: int) -> Tensor:
-        """What is received as the sum of so many workers' gradients."""
+        """A message with the sum of so many workers' gradients."""
         return self._encoded(self.received(workers), workers)
 
     def out(self, workers: int) -> Tensor:
