@@ -159,7 +159,7 @@ class Lattice(LatticeOptions, Codec, Adapts):
     def refuses_capture(self, layout: Layout) -> str | None:
         if self.hold == 1:
             return "codec.hold=1 has messages of another size in every step"
-        return "codec=lattice has no kernels that read the key of a step on the device"
+        return "codec=lattice computes statistics, and chooses its step, with tensors of the host"
 
     def captured_form(self, this_round: Round) -> Hashable:
         return captured_numbers(this_round.decision, this_round.bucket)
@@ -172,7 +172,7 @@ class Lattice(LatticeOptions, Codec, Adapts):
         return decided(rows, agreed.size, self._sizings, agreed.decision, self._table)
 
     def costs(self, workers: int) -> Costs:
-        """Costs of its definition in PyTorch, of which it has no other implementation: by the bytes moved."""
+        """Costs of its definition in PyTorch, by the bytes moved; what its kernels take is in the benchmark."""
         encode, accumulate, decode, seal = (moved(number) for number in MOVED[self.code])
         hops = hop_costs(workers, encode, accumulate, decode, seal=seal)
         return {"statistics": moved(13), "metadata": NOTHING, "plan": moved(8), **hops, "finish": moved(44)}
