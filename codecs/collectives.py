@@ -142,6 +142,12 @@ class Collectives(Protocol):
         no partial sums."""
         ...
 
+    @property
+    def messages(self) -> Mapping[int, int]:
+        """The number of chunks' messages that all ranks send together in an all-reduce, by the number of
+        contributions that they hold. Those with contributions of all ranks are sealed."""
+        ...
+
     def in_phase(self, phase: Literal["probe"]) -> Collectives:
         """These collectives with their bytes counted under `phase`.
 

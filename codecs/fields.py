@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,11 @@ WHOLE, NUMBER, BOOLEAN, TEXT, LIST, MAPPING = (
     *("whole number", "number", "true or false", "text", "list", "mapping"),
 )
 """The kinds of values, in the words of messages."""
+
+RANGE = "range such as 100-109"
+"""A kind of text that stands for consecutive whole numbers, see `range_of`."""
+
+_RANGE = re.compile(r"(\d{1,10})-(\d{1,10})")
 
 NOTHING = "set automatically; leave it out"
 """A value that no user gives."""
@@ -346,6 +352,20 @@ def is_plain_name(text: str) -> bool:
     )
 
 
+def range_of(text: Any) -> range | None:
+    """The whole numbers that `100-109` stands for, both ends included; None for anything else, and for a
+    range whose end is before its beginning."""
+    ends = _RANGE.fullmatch(text) if isinstance(text, str) else None
+    if ends is None or int(ends[1]) > int(ends[2]):
+        return None
+    return range(int(ends[1]), int(ends[2]) + 1)
+
+
+def _is_range(value: Any, rule: Rule) -> bool:
+    found = range_of(value)
+    return found is not None and rule.low <= found[0] and found[-1] <= rule.high
+
+
 def _is_list(value: Any, rule: Rule) -> bool:
     if isinstance(value, str) or not isinstance(value, Sequence):
         return False
@@ -366,4 +386,5 @@ _CHECKS: dict[str, Callable[[Any, Rule], bool]] = {
     LIST: _is_list,
     MAPPING: lambda value, rule: isinstance(value, Mapping) and len(value) <= LONGEST_LIST,
     NOTHING: lambda value, rule: False,
+    RANGE: _is_range,
 }

@@ -8,7 +8,7 @@ and its `Collectives`, see `collectives`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -85,6 +85,11 @@ class Codec(ABC):
             )
         return None
 
+    def refuses_buckets(self, layouts: Sequence[Layout], size: int, num_chunks: int) -> str | None:
+        """None, or the reason why this codec would do nothing for a model with these buckets, synchronized
+        among `size` ranks in so many chunks. Called once all of them are known, before the first step."""
+        return None
+
     def refuses_capture(self, layout: Layout) -> str | None:
         """None, or the reason why `synchronize` of such a bucket cannot be captured in a CUDA graph.
 
@@ -99,6 +104,12 @@ class Codec(ABC):
         """Called before a round is captured: gives the state that it reads and writes a place in memory that
         lasts, and its value there."""
         return
+
+    def captured_form(self, this_round: Round) -> Hashable:
+        """The numbers that the host fixes when `this_round` is captured, such as the sizes of its messages.
+        In a step in which they are others the round is captured anew, so they should change seldom; they are
+        the same on all ranks."""
+        return None
 
     def captured_key(self, this_round: Round) -> Key:
         """The key that a captured round of this bucket reads from `Round.key_place` in the step of

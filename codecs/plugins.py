@@ -95,8 +95,7 @@ def find(
     near = closest(name, own, count=1) if isinstance(name, str) else []
     meant = f"; did you mean {near[0]}?" if near else ""
     raise ValueError(
-        f"{kind}={shortened(name)} is unknown; choose one of {', '.join(sorted(own))}, or a plug-in, "
-        f"{form}{meant}"
+        f"{kind}={shortened(name)} is unknown; choose one of {', '.join(sorted(own))}, or {form}{meant}"
     )
 
 

@@ -245,6 +245,7 @@ def wrong_models(rank: int, size: int) -> list[str]:
         said(gradwire.attach, wrapped(Net()), "dynamiq", bits=3, ef=True),
     ]
     found.append(said(gradwire.attach, wrapped(Net().double()), "fp32"))
+    found.append(said(gradwire.attach, wrapped(nn.Linear(4, 4)), "lattice"))
     first.detach()
     other.detach()
     gradwire.attach(wrapped(), shared).detach()  # free again

@@ -65,6 +65,7 @@ def test_models_that_cannot_have_a_codec_are_refused_with_the_remedy(workers: Wo
         "got torch.float64, as middle.weight has; convert",
         "too much for sums of 2 gradients; give it more bits, or buckets larger than 4737 coordinates",
         "codec=fp32 takes float32, bfloat16 and float16 gradients, got torch.float64, as last.weight has",
+        "largest bucket has 20 coordinates, and with codec.bits=5 and 2 workers it takes 1792 to compress",
     ]
     for found in workers(2)(jobs.wrong_models):
         for line, part in zip(found, expected, strict=True):

@@ -14,7 +14,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -25,7 +25,7 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Adapts, Agreed
 from gradwire.codecs.collectives import Collectives, Op
 from gradwire.codecs.costs import Costs
-from gradwire.codecs.decision_file import DecisionFile
+from gradwire.codecs.decision_file import STEP, DecisionFile
 from gradwire.codecs.interface import Codec, Decision, Layout, Round
 from gradwire.codecs.wording import shortened
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
@@ -82,6 +82,8 @@ class Decisions(Wrapper):
                 f"codec={self.name}: {shared[0]} names two things; feedback, decisions and the codec's own "
                 "state are kept together in checkpoints, and need different names"
             )
+        if STEP in self._decision:
+            raise ValueError(f"codec={self.name}: a decision called {STEP} has the name of a line's number")
         self.followed = followed
         """The decisions that it follows in place of its own, if any."""
         if followed is not None:
@@ -144,6 +146,10 @@ class Decisions(Wrapper):
         if self.followed is not None and (own.hindsight or type(own).refuses_in is not Adapts.refuses_in):
             return f"codec={self.name} checks in every step whether it can follow codec.decisions"
         return self.inner.refuses_capture(layout)
+
+    def captured_form(self, this_round: Round) -> Hashable:
+        followed = replace(this_round, decision=self._followed_in(this_round.step))
+        return self.inner.captured_form(followed)
 
     def prepare_capture(self, this_round: Round) -> None:
         super().prepare_capture(this_round)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import accumulate
@@ -99,6 +99,10 @@ class Exclude(Wrapper):
         remaining = self._split(layout).remaining
         return None if remaining is None else self.inner.supports(topology, size, remaining.layout)
 
+    def refuses_buckets(self, layouts: Sequence[Layout], size: int, num_chunks: int) -> str | None:
+        remaining = [own.layout for own in (self._split(each).remaining for each in layouts) if own]
+        return self.inner.refuses_buckets(remaining, size, num_chunks) if remaining else None
+
     def refuses_capture(self, layout: Layout) -> str | None:
         remaining = self._split(layout).remaining
         return None if remaining is None else self.inner.refuses_capture(remaining.layout)
@@ -107,6 +111,12 @@ class Exclude(Wrapper):
         remaining = self._split(this_round.layout).remaining
         if remaining is not None:
             self.inner.prepare_capture(replace(this_round, layout=remaining.layout))
+
+    def captured_form(self, this_round: Round) -> Hashable:
+        remaining = self._split(this_round.layout).remaining
+        if remaining is None:
+            return None
+        return self.inner.captured_form(replace(this_round, layout=remaining.layout))
 
     def captured_key(self, this_round: Round) -> Key:
         """That of the codec's part: the excluded parameters travel without random bits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -30,11 +30,17 @@ class Wrapper(Codec):
     def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
         return self.inner.supports_stages(stages, refines=refines)
 
+    def refuses_buckets(self, layouts: Sequence[Layout], size: int, num_chunks: int) -> str | None:
+        return self.inner.refuses_buckets(layouts, size, num_chunks)
+
     def observe(self, observations: Sequence[Observation]) -> None:
         self.inner.observe(observations)
 
     def prepare_capture(self, this_round: Round) -> None:
         self.inner.prepare_capture(this_round)
+
+    def captured_form(self, this_round: Round) -> Hashable:
+        return self.inner.captured_form(this_round)
 
     def captured_key(self, this_round: Round) -> Key:
         return self.inner.captured_key(this_round)

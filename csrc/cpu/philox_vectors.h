@@ -41,9 +41,9 @@ GRADWIRE_HD Wide wide_sequence(uint32_t first, uint32_t step) {
   return Wide{GRADWIRE_WIDE_LANES} * step + first;
 }
 
-// Four words for each of COUNTERS counters (c0, c1, c2, 0), one counter's after the other's.
-GRADWIRE_HD void philox_words(Wide c0, uint32_t c1, Wide c2, Key key, uint32_t* words) {
-  Wide x = c0, y = Wide{} + c1, z = c2, w = {};
+// Four words for each of COUNTERS counters (c0, c1, c2, c3), one counter's after the other's.
+GRADWIRE_HD void philox_words(Wide c0, uint32_t c1, Wide c2, Key key, uint32_t* words, uint32_t c3 = 0) {
+  Wide x = c0, y = Wide{} + c1, z = c2, w = Wide{} + c3;
 #pragma GCC unroll 7
   for (int round = 0; round < PHILOX_ROUNDS; ++round) {
     const Wide low = wide_product(x, 0xD2511F53u), high = wide_product(z, 0xCD9E8D57u);

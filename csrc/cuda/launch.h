@@ -14,6 +14,12 @@
 #define GRADWIRE_GRID_CONSTANT __grid_constant__
 // A variable in shared memory; the emulation spoils it before every block.
 #define GRADWIRE_SHARED(Type, name) __shared__ Type name
+// One whose size the launch gives, beyond what a kernel may declare. The emulation has the whole type.
+#define GRADWIRE_LARGE_SHARED(Type, name)   \
+  extern __shared__ uint4 gradwire_large[]; \
+  Type& name = *reinterpret_cast<Type*>(gradwire_large)
+#define GRADWIRE_LAUNCH_LARGE(kernel, grid, block, bytes, stream, ...) \
+  kernel<<<grid, block, bytes, stream>>>(__VA_ARGS__)
 #endif
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"
@@ -75,6 +81,18 @@ int grid_of(Kernel kernel, int64_t blocks, int waves = WAVES) {
   const int64_t most = (int64_t)held * waves, large = blocks / TURNS < most ? blocks / TURNS : most;
   const int64_t grid = blocks < held ? blocks : large > held ? large : held;
   return (int)(grid > 0 ? grid : 1);
+}
+
+// Lets a kernel have this much memory in a variable of GRADWIRE_LARGE_SHARED; an error where the device has
+// less.
+template <class Kernel>
+int allow_large_shared(Kernel kernel, int bytes) {
+#ifdef GRADWIRE_EMULATED
+  (void)kernel, (void)bytes;
+  return cudaSuccess;
+#else
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+#endif
 }
 
 inline bool aligned(const void* pointer, int bytes = 16) {

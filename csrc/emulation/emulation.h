@@ -146,12 +146,46 @@ T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {
   return emulation::value_of<T>(
       emulation::exchange(mask, emulation::pattern(v))[base + (lane & (width - 1))]);
 }
+template <class T>
+T __shfl_up_sync(unsigned mask, T v, int distance) {
+  const int lane = emulation::current % 32;
+  const uint64_t* values = emulation::exchange(mask, emulation::pattern(v));
+  return emulation::value_of<T>(values[lane < distance ? lane : lane - distance]);
+}
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   const uint64_t* votes = emulation::exchange(mask, predicate != 0);
   unsigned result = 0;
   for (int i = 0; i < 32; ++i)
     if (mask >> i & 1) result |= (unsigned)votes[i] << i;
   return result;
+}
+namespace emulation {
+template <class Join>
+uint32_t joined(unsigned mask, uint32_t v, Join join) {
+  const uint64_t* values = exchange(mask, v);
+  uint32_t result = (uint32_t)values[0];
+  for (int i = 1; i < 32; ++i) result = join(result, (uint32_t)values[i]);
+  return result;
+}
+}  // namespace emulation
+inline uint32_t __reduce_add_sync(unsigned mask, uint32_t v) {
+  return emulation::joined(mask, v, [](uint32_t a, uint32_t b) { return a + b; });
+}
+inline uint32_t __reduce_or_sync(unsigned mask, uint32_t v) {
+  return emulation::joined(mask, v, [](uint32_t a, uint32_t b) { return a | b; });
+}
+inline uint32_t __reduce_min_sync(unsigned mask, uint32_t v) {
+  return emulation::joined(mask, v, [](uint32_t a, uint32_t b) { return a < b ? a : b; });
+}
+inline uint32_t __reduce_max_sync(unsigned mask, uint32_t v) {
+  return emulation::joined(mask, v, [](uint32_t a, uint32_t b) { return a > b ? a : b; });
+}
+template <class T, class U>
+__attribute__((no_sanitize("thread"))) T atomicOr(T* target, U value) {
+  if (emulation::watched) emulation::races::watch(target, sizeof(T), emulation::races::ATOMIC);
+  const T before = *target;
+  *target = before | (T)value;
+  return before;
 }
 template <class T, class U>
 __attribute__((no_sanitize("thread"))) T atomicAdd(T* target, U value) {
@@ -168,5 +202,8 @@ __attribute__((no_sanitize("thread"))) T atomicAdd(T* target, U value) {
   ((void)(stream), emulation::launch_teams((const void*)(kernel), emulation::COOPERATIVE, grid, grid, block, \
                                            [&] { kernel(__VA_ARGS__); }))
 
+#define GRADWIRE_LARGE_SHARED(Type, name) GRADWIRE_SHARED(Type, name)
+#define GRADWIRE_LAUNCH_LARGE(kernel, grid, block, bytes, stream, ...) \
+  ((void)(bytes), GRADWIRE_LAUNCH(kernel, grid, block, stream, __VA_ARGS__))
 #define GRADWIRE_LAUNCH(kernel, grid, block, stream, ...) \
   ((void)(stream), emulation::launch((const void*)(kernel), grid, block, [&] { kernel(__VA_ARGS__); }))

@@ -83,6 +83,11 @@ inline float __fadd_rz(float a, float b) {
   return emulation::from_bits(beyond ? bits - 1 : bits);
 }
 
+inline int32_t __float2int_rd(float x) {
+  const float below = floorf(x);
+  if (below != below) return 0;
+  return below >= 2147483648.0f ? INT32_MAX : below < -2147483648.0f ? INT32_MIN : (int32_t)below;
+}
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }

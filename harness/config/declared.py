@@ -6,7 +6,10 @@ needs: {warm: dynamiq_gradients}   # a name, and the sweep that it stands for
     cases:
       small:
         - {task: replay, gradients: {from: warm, take: gradients, step: 60}, codec: [bf16, thc]}
+        - {task: replay, gradients: {from: warm, take: gradients, row: 100-109}, codec: mxfp8}
         - {task: retime, run: {from: warm, take: run, where: {codec: bf16}}, network.rate_mbit: [100, 1000]}
+
+A `row` is one value: the files of consecutive steps.
 
 Every needed cell that matches gives a value. The axes of the needed cells also distinguish the cells of this
 sweep; seeds are paired: a cell with seed 1 takes from a cell with seed 1.
@@ -21,12 +24,12 @@ from typing import Any, cast
 
 from omegaconf import OmegaConf
 
-from gradwire.codecs.fields import is_plain_name
-from gradwire.harness.record.directory import saved_path
+from gradwire.codecs.fields import LONGEST_LIST, is_plain_name, range_of
+from gradwire.harness.record.directory import listed_steps, saved_path
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 
 FORM = "{from: <a name in needs>, take: gradients, step: 60}"
-KEYS = ("from", "take", "step", "where")
+KEYS = ("from", "take", "step", "row", "where")
 WHAT = ("gradients", "weights", "run", "checkpoint")
 """The things that a cell can take: the gradients or weights of a step, the run's directory, or its final
 checkpoint."""
@@ -137,19 +140,22 @@ class Taking:
 
     need: str
     what: str
-    steps: tuple[int, ...] = ()
+    steps: tuple[int | range, ...] = ()
+    """Single steps, and rows of them."""
     where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
     def words(self) -> list[str]:
-        """The words in labels for what it takes from a cell, one text for each step: `warm:step60`."""
+        """The words in labels for what it takes from a cell, one text for each step or row: `warm:step60`,
+        `warm:step100-109`."""
         if self.what not in OF_STEPS:
             return [f"{self.need}:{self.what}"]
         word = "step" if self.what == "gradients" else self.what
-        return [f"{self.need}:{word}{step}" for step in self.steps]
+        return [f"{self.need}:{word}{_written(step)}" for step in self.steps]
 
-    def values(self, key: str, sources: Sequence[Source]) -> Iterator[tuple[Source, str, str]]:
-        """(needed cell, path, words in a label) for each value. Raises ConfigError if there is none."""
+    def values(self, key: str, sources: Sequence[Source]) -> Iterator[tuple[Source, str | list[str], str]]:
+        """(needed cell, path, words in a label) for each value; a row has a list of paths. Raises ConfigError
+        if there is none."""
         fitting = [source for source in sources if source.fits(self.where)]
         if not fitting:
             conditions = ", ".join(f"{name}={shortened(allowed)}" for name, allowed in self.where.items())
@@ -158,21 +164,30 @@ class Taking:
             folder = source.directory or Path(NOT_THERE_YET)
             if self.what in OF_STEPS:
                 for step, words in zip(self.steps, self.words, strict=True):
-                    self._check_kept(key, source, step)
-                    yield source, str(saved_path(folder, step, self.what)), words
+                    row = step if isinstance(step, range) else (step,)
+                    self._check_kept(key, source, row)
+                    paths = [str(saved_path(folder, each, self.what)) for each in row]
+                    yield source, paths if isinstance(step, range) else paths[0], words
             else:
                 path = folder / CHECKPOINT if self.what == CHECKPOINT else folder
                 yield source, str(path), self.words[0]
 
-    def _check_kept(self, key: str, source: Source, step: int) -> None:
-        field = f"measure.save_{self.what}_at"
-        kept = source.settings.get(field)
-        if kept is not None and step not in kept:
-            steps = ", ".join(map(str, kept)) or "none"
+    def _check_kept(self, key: str, source: Source, row: Sequence[int]) -> None:
+        name = f"save_{self.what}_at"
+        given = source.settings.get(f"measure.{name}")
+        kept = None if given is None else listed_steps(name, given)
+        step = None if kept is None else next((step for step in row if step not in kept), None)
+        if kept is not None and step is not None:
+            steps = shortened(", ".join(map(str, kept))) or "none"
             raise ConfigError(
                 f"{key}: step {step} of {self.need} is not kept, its steps kept are {steps}; choose one, or "
-                f"add it to that sweep's {field} ({source.label})"
+                f"add it to that sweep's measure.{name} ({source.label})"
             )
+
+
+def _written(step: int | range) -> str:
+    """A step, or a row as in a file: `100-109`."""
+    return f"{step[0]}-{step[-1]}" if isinstance(step, range) else str(step)
 
 
 def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taking:
@@ -190,15 +205,36 @@ def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taki
         raise ConfigError(f"{key}: from: {shortened(need)} is not a name in needs; {known}: write {FORM}")
     if what not in WHAT:
         raise ConfigError(f"{key}: take: {shortened(what)}: choose {', '.join(WHAT)}")
+    steps: tuple[int | range, ...] = _rows(key, value) if "row" in value else _steps(key, value, str(what))
+    if not isinstance(where, Mapping):
+        raise ConfigError(f"{key}: where: {shortened(where)}: choose a mapping, e.g. {{codec: bf16}}")
+    return Taking(str(need), str(what), steps, {str(name): _listed(each) for name, each in where.items()})
+
+
+def _steps(key: str, value: Mapping[Any, Any], what: str) -> tuple[int, ...]:
+    """The values of `step`, none for what has no steps. Raises ConfigError."""
     steps = tuple(_listed(value["step"])) if "step" in value else ()
     if (what in OF_STEPS) != bool(steps) or not all(type(step) is int and step >= 0 for step in steps):
         needed = (
             "choose the step, or a list of steps" if what in OF_STEPS else f"leave it out with take: {what}"
         )
         raise ConfigError(f"{key}: step: {shortened(value.get('step'))}: {needed}")
-    if not isinstance(where, Mapping):
-        raise ConfigError(f"{key}: where: {shortened(where)}: choose a mapping, e.g. {{codec: bf16}}")
-    return Taking(str(need), str(what), steps, {str(name): _listed(each) for name, each in where.items()})
+    return steps
+
+
+def _rows(key: str, value: Mapping[Any, Any]) -> tuple[range, ...]:
+    """The values of `row`, each the files of one value. Raises ConfigError."""
+    given, what = _listed(value["row"]), value.get("take")
+    if what != "gradients" or "step" in value:
+        instead = "with step" if "step" in value else f"with take: {what}"
+        raise ConfigError(f"{key}: row: {shortened(value['row'])}: cannot be used {instead}; leave one out")
+    rows = [found for each in given if (found := range_of(each)) is not None and len(found) <= LONGEST_LIST]
+    if len(rows) < len(given) or not rows:
+        raise ConfigError(
+            f"{key}: row: {shortened(value['row'])}: choose a first and a last step, e.g. 100-109, at most "
+            f"{LONGEST_LIST} steps, or a list of such rows"
+        )
+    return tuple(rows)
 
 
 def check_needs(needs: Any) -> dict[str, str]:

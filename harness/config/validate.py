@@ -46,7 +46,7 @@ from gradwire.harness.network.settings import NetworkConfig, with_papers_computa
 from gradwire.harness.objectives.registry import OBJECTIVES
 from gradwire.harness.packaged.catalogue import not_fetched, packaged_at
 from gradwire.harness.parallel.settings import PASSES_PER_STAGE, BlocksConfig, PipelineConfig
-from gradwire.harness.record.directory import check_saved_steps
+from gradwire.harness.record.directory import check_saved_steps, listed_steps
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.effects import no_effect
@@ -80,6 +80,8 @@ def validate(config: DictConfig) -> RunConfig:
         run = refused_as_config_error(with_shape_of_weights, run)
         refused_as_config_error(check_model, run.model)
     check(GIVEN, run)
+    kept = refused_as_config_error(listed_steps, "save_gradients_at", run.measure.save_gradients_at)
+    run = replace(run, measure=replace(run.measure, save_gradients_at=kept))
     if run.train.steps is not None:
         refused_as_config_error(check_warm_up, run.train.warmup_steps, run.train.steps)
         for key in ("save_gradients_at", "save_weights_at"):

@@ -250,6 +250,18 @@ def check_safetensors(path: str | Path, *, remedy: str, inside: Path | None = No
         return file.metadata() or {}
 
 
+def array_in_safetensors(
+    path: str | Path, name: str, *, remedy: str
+) -> tuple[tuple[int, ...], str, dict[str, str]] | None:
+    """Returns (shape, dtype such as F32, the file's metadata) of one tensor, according to the header; None if
+    the file lacks it."""
+    with _safetensors(path, remedy, None, framework="np") as file:
+        if name not in file.keys():  # noqa: SIM118
+            return None
+        found = file.get_slice(name)
+        return tuple(found.get_shape()), found.get_dtype(), file.metadata() or {}
+
+
 def count_parameters(path: str | Path, *, remedy: str, inside: Path | None = None) -> int:
     """The number of floating-point numbers in a `.safetensors` file, according to its header."""
     with _safetensors(path, remedy, inside, framework="np") as file:

@@ -6,6 +6,7 @@ Only the free space of a disk is known, not quotas.
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import re
@@ -106,12 +107,27 @@ def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Writes a `.safetensors` file with the permissions of new files; the package itself would make it
-    readable only for its owner. Neither atomic nor flushed. Raises UnwritableFileError."""
+    readable only for its owner. Equal contents give equal files. Neither atomic nor flushed. Raises
+    UnwritableFileError."""
     from safetensors.torch import save_file
 
     with writing(path):
         save_file(dict(tensors), path, metadata=dict(metadata) if metadata is not None else None)
+        if metadata is not None and len(metadata) > 1:
+            _sort_metadata(path)
         as_new_files(path)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Sorts the metadata of a `.safetensors` file, which the package writes in an order of chance."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        assert len(text) <= length, "the package writes JSON otherwise"
+        file.seek(8)
+        file.write(text.ljust(length))
 
 
 @contextmanager

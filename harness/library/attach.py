@@ -154,7 +154,9 @@ def _plan(
     made = make_checked_schedule(topology, size, num_nodes(options, size))
     schedule = made_for(made, size, num_nodes(options, size))
     layouts = BucketLayouts(model.module, check_runs(own, schedule, device, options))
-    layouts.check(first_buckets(model), device)
+    reason = own.refuses_buckets(layouts.check(first_buckets(model), device), size, schedule.num_chunks)
+    if reason is not None:
+        raise ValueError(reason)
     description = {
         **describe_call(own, schedule, options),
         "world size": str(schedule.size),

@@ -172,8 +172,8 @@ def make_checked_codec(
     if not isinstance(codec, Codec):
         names = ", ".join(sorted(codec_names()))
         raise ValueError(
-            f"codec={as_python(codec)} is not a codec; choose one of {names}, or an instance of a class "
-            "derived from gradwire.Codec"
+            f"codec={as_python(codec)} is not a codec; choose one of {names}, or an instance of "
+            "gradwire.Codec"
         )
     return with_decisions(codec)
 

@@ -152,6 +152,10 @@ def _plan(
     else:
         _check_scatters(own, schedule, codec_options)
         slices = gradient_slices(own, schedule.kept, modules, device)
+    buckets = [each.layout for each in slices] or layouts
+    reason = own.refuses_buckets(buckets, size, schedule.num_chunks)
+    if reason is not None:
+        raise ValueError(f"{WHAT}: {reason}")
     if replicas is not None and not layouts:
         make_checked_schedule(topology, replicas.size(), replicas.size())
         check_runs(own, made_for(made, replicas.size(), replicas.size()), device, options)

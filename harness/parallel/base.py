@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import RankProgram, RankStep, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buffers import RankBuffers
@@ -142,7 +143,20 @@ class Replicas(BaseParallelism):
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         super().warm_up(batches, passes)
+        self._check_buckets()
         self._buffers.begin()
+
+    def _check_buckets(self) -> None:
+        """Raises ValueError if the codec would do nothing for this model's buckets."""
+        num_chunks = make_schedule(self._setup.topology, self.replicas).num_chunks
+        for rank, codec in self._codecs.items():
+            reason = codec.refuses_buckets(self.layout(rank), self.replicas, num_chunks)
+            if reason is not None:
+                raise ValueError(reason)
+
+    @abstractmethod
+    def layout(self, rank: int) -> tuple[Layout, ...]:
+        """The frozen buckets of a rank of this process."""
 
     def _settled(self, before: Snapshot) -> None:
         end_codecs(self._world, self._codecs, -1)

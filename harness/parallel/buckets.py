@@ -113,19 +113,22 @@ class BucketLayouts:
         self._permuted = {name: found for name, found in strides.items() if found is not None}
         self._known: dict[tuple[tuple[str, ...], torch.dtype], Layout] = {}
 
-    def check(self, buckets: Sequence[tuple[str, ...]], device: torch.device) -> None:
-        """Raises ValueError unless the buckets of these parameters, those of the first backward pass, can be
-        synchronized. Buckets that DDP makes later are checked when they appear."""
+    def check(self, buckets: Sequence[tuple[str, ...]], device: torch.device) -> list[Layout]:
+        """Returns the layouts of the buckets of these parameters, those of the first backward pass. Raises
+        ValueError unless they can be synchronized. Buckets that DDP makes later are checked when they
+        appear."""
+        found = []
         for names in buckets:
             dtype = self._dtypes[names[0]]
             try:
-                self.named(names, dtype, device)
+                found.append(self.named(names, dtype, device))
             except ValueError as error:
                 if dtype == torch.float32:  # the dtype is not the reason
                     raise
                 raise ValueError(
                     f"{error}, as {names[0]} has; convert such parameters, or name them in exclude="
                 ) from None
+        return found
 
     def of(self, bucket: GradBucket) -> Layout:
         """The bucket's layout: parameters one after another, in the order in which their gradients become

@@ -68,7 +68,7 @@ class BucketRound(Capturable):
         if own.size == 1:
             return "a single rank sends nothing"
         subject = id(self.codec), own.layout.uid, own.bucket, own.rank, own.size, own.seed, x.numel(), x.dtype
-        return Identity((type(self), *subject), x.data_ptr())
+        return Identity((type(self), *subject), x.data_ptr(), self.codec.captured_form(own))
 
     def differs(self) -> str | None:
         """The reason why this step's round has to do more than a launch does; None if there is none."""

@@ -10,7 +10,10 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from gradwire.codecs.fields import LONGEST_LIST, range_of
+from gradwire.codecs.wording import shortened
 from gradwire.harness.files.reading import (
     MissingFileError,
     UnusableFileError,
@@ -148,13 +151,28 @@ def step_files(folder: str | Path) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for match, path in found if match))
 
 
+def listed_steps(key: str, given: Sequence[Any]) -> list[int]:
+    """The steps that `measure.<key>` gives, with ranges replaced by their steps, each once; without ranges as
+    they are. Raises ValueError for too many.
+    """
+    ranges = [range_of(each) for each in given]
+    if not any(ranges):
+        return list(given)
+    found = [[each] if steps is None else steps for each, steps in zip(given, ranges, strict=True)]
+    if (count := sum(map(len, found))) > LONGEST_LIST:
+        raise ValueError(
+            f"measure.{key}={shortened(list(given))}: has {count} steps; choose at most {LONGEST_LIST}"
+        )
+    return list(dict.fromkeys(step for steps in found for step in steps))
+
+
 def check_saved_steps(key: str, steps: Sequence[int], num_steps: int) -> None:
     """Raises ValueError unless all `steps` of `measure.<key>` are steps of a run of `num_steps`."""
     beyond = [step for step in steps if not 0 <= step < num_steps]
     if beyond:
         raise ValueError(
-            f"measure.{key}={list(steps)}: the run has the steps 0 to {num_steps - 1}, "
-            f"and not {', '.join(map(str, beyond))}"
+            f"measure.{key}={shortened(list(steps))}: the run has the steps 0 to {num_steps - 1}, "
+            f"and not {shortened(', '.join(map(str, beyond)))}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Files of saved gradients (every worker's gradient of one step, one row each) and of saved weights.
+"""Files of saved gradients: every worker's gradient of one step, one row each.
 
 `.safetensors` or `.npz` with an array `gradients` of shape (workers, coordinates), float32, float16 or (in
 `.safetensors`) bfloat16; an `.npz` may hold bfloat16 as uint16 in an array `bf16` instead. Files written by a
@@ -6,10 +6,6 @@ run also describe the buckets and parameters that coordinates belong to, as JSON
 `.safetensors`, or in a string array `layout` of an `.npz`. A digest of the array and the description reveals
 damage; an `.npz` has checksums of its own, `.safetensors` from elsewhere have none. Nothing is ever
 unpickled.
-
-Files of weights are `.safetensors` with an array `weights` of shape (2, coordinates), float32: the model's
-weights before a step, then the main weights after it. Their difference is what `parallel.weights=qwd` sends
-in that step. Buckets, digest and refusals are as in files of gradients.
 """
 
 from __future__ import annotations
@@ -30,7 +26,11 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.files.hostile import check_safetensors, read_npz, read_safetensors
+from gradwire.harness.files.hostile import (
+    array_in_safetensors,
+    read_npz,
+    read_safetensors,
+)
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.typed import made
@@ -39,10 +39,9 @@ from gradwire.harness.files.writing import save_tensors
 GRADIENTS, BF16, LAYOUT, DIGEST = "gradients", "bf16", "layout", "blake2b"
 SUFFIXES = (".safetensors", ".npz")
 REMEDY = "give one that measure.save_gradients_at or numpy.savez wrote"
-WEIGHTS, WEIGHTS_REMEDY = "weights", "give one that measure.save_weights_at wrote"
-SAVED = "saved"
-"""The entry by which a file declares that it holds weights."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""These types by their names in `.safetensors`."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class SavedGradients:
     """One step's gradients: `values` is (workers, coordinates) on the CPU, bucket by bucket.
 
     `buckets` holds their layouts, empty if the file has none; `about` is the writer's description of the
-    step.
+    step and of the run.
     """
 
     values: Tensor
@@ -86,9 +85,18 @@ def read_gradients(path: str | Path) -> SavedGradients:
     return read_rows(path, GRADIENTS, REMEDY)
 
 
-def read_rows(path: str | Path, array: str, remedy: str) -> SavedGradients:
-    """Returns the rows of a file's `array`; raises ValueError in one line, ending in `remedy`, if they cannot
-    be read."""
+def described_gradients(path: str | Path) -> SavedGradients:
+    """Returns what a file says of its gradients: its `values` have a shape and a dtype, and no data.
+
+    Reads only the header of a `.safetensors` file, so that damage to the data goes unnoticed. Raises
+    ValueError as `read_gradients` does.
+    """
+    return read_rows(path, GRADIENTS, REMEDY, described=True)
+
+
+def read_rows(path: str | Path, array: str, remedy: str, *, described: bool = False) -> SavedGradients:
+    """Returns the rows of a file's `array`, or with `described` no data of them; raises ValueError in one
+    line, ending in `remedy`, if they cannot be read."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES or not path.is_file():
         problem = (
@@ -101,9 +109,10 @@ def read_rows(path: str | Path, array: str, remedy: str) -> SavedGradients:
         raise ValueError(f"{array}={path}: {problem}; give a {' or '.join(SUFFIXES)} file")
     try:
         if path.suffix == ".safetensors":
-            values, text = _read_safetensors(path, array)
+            values, text = _described_array(path, array) if described else _read_safetensors(path, array)
         else:
             values, text = _read_npz(path)
+        values = values.to("meta") if described else values
         _check(values, array)
         about = None
         if text:
@@ -178,6 +187,16 @@ def _read_safetensors(path: Path, array: str) -> tuple[Tensor, str]:
     return values, text
 
 
+def _described_array(path: Path, array: str) -> tuple[Tensor, str]:
+    found = array_in_safetensors(path, array, remedy=REMEDY)
+    if found is None:
+        raise ValueError(f"it has no array {array}")
+    shape, name, metadata = found
+    if name not in STORED:
+        raise ValueError(f"{array} is {name}, not float32, float16 or bfloat16")
+    return torch.empty(shape, dtype=STORED[name], device="meta"), metadata.get(LAYOUT, "")
+
+
 def _digest(values: Tensor, text: str) -> str:
     """A digest of contiguous values and their description."""
     digest = hashlib.blake2b(text.encode(), digest_size=32)
@@ -238,48 +257,3 @@ def _buckets(about: Mapping[str, Any], values: Tensor, path: Path) -> tuple[Layo
     if described != values.shape[1]:
         raise ValueError(f"its buckets have {described} coordinates, {GRADIENTS} has {values.shape[1]}")
     return tuple(layouts)
-
-
-@dataclass(frozen=True)
-class SavedWeights:
-    """The weights, (coordinates,) float32 each, bucket by bucket; `buckets` holds their layouts."""
-
-    model: Tensor
-    main: Tensor
-    buckets: tuple[Layout, ...]
-    about: Mapping[str, Any]
-
-    @property
-    def differences(self) -> Tensor:
-        return self.main - self.model
-
-
-def holds_weights(path: str | Path) -> bool:
-    """Returns whether a file holds weights; False for other and for unreadable files."""
-    path = Path(path).expanduser()
-    if path.suffix != SUFFIXES[0] or not path.is_file():
-        return False
-    try:
-        return f'"{SAVED}": "{WEIGHTS}"' in check_safetensors(path, remedy=WEIGHTS_REMEDY).get("layout", "")
-    except ValueError:
-        return False
-
-
-def write_weights(
-    path: Path, model: Tensor, main: Tensor, layouts: Sequence[Layout], about: Mapping[str, Any]
-) -> None:
-    """Writes (coordinates,) weights of `layouts`, bucket by bucket; the file is written atomically."""
-    values = torch.stack([model.float(), main.float()])
-    write_rows(path, WEIGHTS, values, layouts, {SAVED: WEIGHTS, **about})
-
-
-def read_weights(path: str | Path) -> SavedWeights:
-    """Returns the weights in a file; raises ValueError in one line if they cannot be read."""
-    found = read_rows(path, WEIGHTS, WEIGHTS_REMEDY)
-    if found.workers != 2 or found.values.dtype != torch.float32 or not found.buckets:
-        raise ValueError(
-            f"weights={path} has {found.workers} rows of {found.values.dtype}, not 2 of float32; "
-            f"{WEIGHTS_REMEDY}"
-        )
-    model, main = found.values
-    return SavedWeights(model, main, found.buckets, found.about or {})

@@ -71,6 +71,9 @@ ADDED = {("codec", "aqgb"): {"base": "embedded", "scale": "block", "bits": None,
 """Settings of a choice, by group and name, that were added when runs had been recorded, with the values that
 mean what those runs did: an id holds them only if they differ."""
 
+LATER = {"replay.bound": "mean"}
+"""Settings by group and field that were added later, likewise, in groups that are not chosen by a name."""
+
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size only, smaller ones also by their contents."""
 
@@ -153,16 +156,21 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
             settings.pop(group, None)
     for group, field, every_file in FILES:
         holder = settings.get(group, {}) if field else settings
-        place = holder.get(field or group)
-        if place is not None and (every_file is not None or Path(place).expanduser().is_dir()):
-            holder[field or group] = data_fingerprint(
-                # Name and size do not distinguish files of gradients of the same model, so their contents
-                # count.
-                Path(place),
-                every_file=every_file is not False or settings.get("dataset", {}).get("kind") == "images",
-                whole=group == GRADIENTS,
-                files=_described_files(Path(place)) if group == GRADIENTS else None,
-            )
+        given: Any = holder.get(field or group)
+        places = given if isinstance(given, list) else [given]
+        if given is not None and (every_file is not None or Path(given).expanduser().is_dir()):
+            prints = [
+                data_fingerprint(
+                    # Name and size do not distinguish files of gradients of the same model, so their contents
+                    # count.
+                    Path(place),
+                    every_file=every_file is not False or settings.get("dataset", {}).get("kind") == "images",
+                    whole=group == GRADIENTS,
+                    files=_described_files(Path(place)) if group == GRADIENTS else None,
+                )
+                for place in places
+            ]
+            holder[field or group] = prints[0] if len(prints) == 1 else prints
     if not settings.get("cluster", {}).get("share_device", True):
         del settings["cluster"]["share_device"]  # as in records from before there was a choice
     for (group, name), before in ADDED.items():
@@ -171,6 +179,10 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
             settings[group] = {
                 key: value for key, value in holder.items() if key not in before or before[key] != value
             }
+    for key, before_it in LATER.items():
+        group, _, field = key.partition(".")
+        if settings.get(group, {}).get(field) == before_it:
+            del settings[group][field]
     network = settings.get("network", {})
     if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
         network["codec_times"] = hashlib.sha256(Path(network["codec_times"]).read_bytes()).hexdigest()

@@ -135,7 +135,8 @@ class Summary(Stored):
     profile: dict[str, Any] | None = None
     # rounds in CUDA graphs: of how many `buckets` they are `captured`, and the number of others by the reason
     # (`refused`); `spans_every`: in one step of so many their work is timed, by `marks` events, which add
-    # `marks_share` to their time there; null on CPUs and simulated clocks, and in old records
+    # `marks_share` to their time there; `recaptured`: how often with other sizes; null on CPUs and simulated
+    # clocks, and in old records
     captured: dict[str, Any] | None = None
     kind: Kind | None = None  # of the times: measured, emulated or modelled; null in old records
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradwire.harness.network.settings import SHARED
-from gradwire.harness.record.identity import WITHOUT_EFFECT
+from gradwire.harness.record.identity import LATER, WITHOUT_EFFECT
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.names import NAMES, WORDS, name_of
 
@@ -22,7 +22,7 @@ RETIMED_AXES = ("codec", "topology", "network", "cluster", "overlap")
 BROUGHT_ALONG = ("dataset", "train", "eval", "measure")
 """Groups whose values may come with the model: its data, its recipe."""
 
-LATER_KEYS = {"network.compute": SHARED}
+LATER_KEYS = {"network.compute": SHARED, **LATER}
 """Keys that were added later, with the value that runs recorded without them correspond to."""
 
 EXACT = "baseline"

@@ -18,6 +18,7 @@ NAMES = {
         "thc": "THC",
         "omnireduce": "OmniReduce",
         "uniform": "uniform quantization",
+        "lattice": "the lattice codec",
         "linear": "linear quantization",
         "qsgd": "QSGD",
         "tfp": "TFP",
@@ -107,7 +108,11 @@ WORDS: dict[str, Callable[[Any], str]] = {
 
 
 def _saved(value: str) -> str:
-    """The words for files that a run has saved: `gradients of step 140` for `training:step140`."""
+    """The words for files that a run has saved: `gradients of step 140` for `training:step140`, and
+    `gradients of steps 140–149` for `training:step140-149`."""
+    row = re.fullmatch(r"step(\d+)-(\d+)", value.rpartition(":")[2])
+    if row is not None:
+        return f"gradients of steps {row[1]}–{row[2]}"
     kept = re.fullmatch(r"(step|weights)(\d+)", value.rpartition(":")[2])
     if kept is None:
         return f"gradients of {value.rpartition(':')[2]}"

@@ -100,33 +100,40 @@ def vnmse(estimate: Tensor, mean: Tensor) -> float | None:
     return ratio if ratio == ratio and ratio != float("inf") else None
 
 
-def relative_errors(estimates: Sequence[Tensor], mean: Tensor) -> Tensor:
-    """Each super-group's squared error, averaged over `estimates`, relative to its energy; super-groups
-    without energy are excluded."""
-    energy = group_energies(mean, SUPER_GROUP)
-    total = torch.zeros_like(energy)
-    for estimate in estimates:
-        total += group_energies(estimate.double() - mean, SUPER_GROUP)
-    alive = energy > 0
-    return total[alive] / len(estimates) / energy[alive]
+@dataclass
+class GroupErrors:
+    """The squared errors of super-groups, added up over estimates of one mean.
 
-
-def errors_by_width(
-    estimates: Sequence[Tensor], mean: Tensor, buckets: Sequence[int], widths: Tensor
-) -> dict[int, Tensor]:
-    """`relative_errors` separately for the super-groups of each width; super-groups do not extend across
-    buckets.
-
-    `buckets` holds each bucket's number of coordinates, `widths` (super-groups,) the bits of each
-    super-group.
+    Super-groups do not extend across `buckets`, which hold the coordinates of each; `energies` are those of
+    the mean, (super-groups,).
     """
-    energy = bucket_energies(mean, buckets, SUPER_GROUP)
-    total = torch.zeros_like(energy)
-    for estimate in estimates:
-        total += bucket_energies(estimate.double() - mean, buckets, SUPER_GROUP)
-    alive = energy > 0
-    shares = total / len(estimates) / energy
-    return {width: shares[alive & (widths == width)] for width in sorted(set(widths.tolist()))}
+
+    buckets: Sequence[int]
+    energies: Tensor
+    squared: Tensor
+    estimates: int = 0
+
+    @classmethod
+    def of(cls, mean: Tensor, buckets: Sequence[int]) -> GroupErrors:
+        """Those of no estimate yet of `mean`, (coordinates,) float64."""
+        energies = bucket_energies(mean, buckets, SUPER_GROUP)
+        return cls(buckets, energies, torch.zeros_like(energies))
+
+    def add(self, difference: Tensor) -> None:
+        """Adds an estimate by its difference from the mean, (coordinates,) float64."""
+        self.squared += bucket_energies(difference, self.buckets, SUPER_GROUP)
+        self.estimates += 1
+
+    def relative(self) -> Tensor:
+        """Each super-group's squared error, averaged over the estimates, relative to its energy; super-groups
+        without energy are left out."""
+        return (self.squared / self.estimates / self.energies)[self.energies > 0]
+
+    def by_width(self, widths: Tensor) -> dict[int, Tensor]:
+        """`relative` separately for the super-groups of each width; `widths` (super-groups,) are their
+        bits."""
+        shares, alive = self.squared / self.estimates / self.energies, self.energies > 0
+        return {width: shares[alive & (widths == width)] for width in sorted(set(widths.tolist()))}
 
 
 GROUP = 256

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from gradwire.codecs.fields import range_of
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.directory import CONFIG, is_done
@@ -45,6 +46,8 @@ ALIKE = (
     *("allreduce.coordinates", "score.limit"),
 )
 """The settings that largely determine a run's time."""
+
+GRADIENTS = "gradients"
 
 MOST_READ = 1000
 """The largest number of finished runs that are read, the newest ones."""
@@ -165,12 +168,21 @@ def _likeness_of(record: SweepRecord, cell: CellRecord) -> Likeness:
             return cell.off_axes[key]
         return record.setting(cell, key.removesuffix(".name"))
 
-    return likeness({key: value(key) for key in ALIKE})
+    return likeness({key: value(key) for key in (*ALIKE, GRADIENTS)})
 
 
 def likeness(settings: Settings) -> Likeness:
-    """The settings that determine the length of a run."""
-    return tuple((key, repr(settings.get(key))) for key in ALIKE)
+    """The settings that determine the length of a run, and the number of files that are replayed in a row."""
+    alike = [(key, repr(settings.get(key))) for key in ALIKE]
+    return (*alike, (GRADIENTS, str(_in_a_row(settings.get(GRADIENTS)))))
+
+
+def _in_a_row(gradients: Any) -> int:
+    """The number of files of gradients, given as paths or in the words of a sweep: `warm:step100-109`."""
+    if isinstance(gradients, str):
+        row = range_of(gradients.rpartition(":")[2].removeprefix("step"))
+        return 1 if row is None else len(row)
+    return len(gradients) if isinstance(gradients, list) else 1
 
 
 def _finished(plan: Plan) -> Iterator[Path]:

@@ -137,6 +137,8 @@ def captured_in_words(captured: Mapping[str, Any]) -> str:
         words += f", timed in {'every step' if every == 1 else f'one step of {every}'}"
     if share is not None:
         words += f", where that adds {share:.1%}"
+    if anew := captured.get("recaptured"):  # old records do not say
+        words += f"; captured anew {anew} times, with messages of other sizes"
     return words
 
 

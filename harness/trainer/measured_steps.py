@@ -18,7 +18,9 @@ from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel.interface import KeepsMainWeights, KeepsRawBuckets, Parallelism
 from gradwire.harness.record.directory import SAVED_WEIGHTS, saved_path
 from gradwire.harness.record.entropies import NATS, STEP, MatrixName, header, mean_nats
-from gradwire.harness.record.gradients import write_gradients, write_weights
+from gradwire.harness.record.gradients import write_gradients
+from gradwire.harness.record.identity import run_id
+from gradwire.harness.record.saved_weights import write_weights
 from gradwire.harness.timing.trace.step import MEASURE
 from gradwire.harness.trainer.state import TrainingState
 
@@ -85,8 +87,9 @@ class MeasuredSteps:
         state = self._state
         gradients = state.parallelism.raw_gradients()
         if state.writer is not None:
-            path = saved_path(state.directory, step)
-            write_gradients(path, gradients, state.parallelism.layout(0), {"step": step, **state.about()})
+            cap = getattr(state.config.parallel, "bucket_cap_mb", None)  # blocks have none
+            about = {"step": step, "run": run_id(state.config), **state.about(), "bucket_cap_mb": cap}
+            write_gradients(saved_path(state.directory, step), gradients, state.parallelism.layout(0), about)
 
     def _save_weights(self, step: int, before: Tensor) -> None:
         state = self._state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradwire.codecs.fields import above, at_least, between, list_of, one_of, plain_name
+from gradwire.codecs.fields import RANGE, WHOLE, above, at_least, between, list_of, one_of, plain_name
 from gradwire.harness.comm.settings import GRAPHS, ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.settings import OPTIMIZERS, SCHEDULES, ModelConfig
@@ -89,7 +89,8 @@ class MeasureConfig:
     trace_every: int = at_least(1, 1, LONGEST_RUN)  # trace one step in every so many
     # most MB (10^6 bytes) of traces, all ranks together; at the limit fewer steps are kept
     trace_mb: float = above(0, 200.0, 1e9)
-    save_gradients_at: list[int] = list_of(low=0, high=LONGEST_RUN)  # steps whose gradients are kept
+    # steps whose gradients are kept, and ranges of them: [10,100-109]
+    save_gradients_at: list[Any] = list_of(kinds=(WHOLE, RANGE), low=0, high=LONGEST_RUN)
     # steps between two records of every matrix's entropy, in entropies.jsonl; 0: never
     entropy_every: int = at_least(0, 0, LONGEST_RUN)
     # shares of a gradient's coordinates that entropies are estimated from, one in 65,536 at least

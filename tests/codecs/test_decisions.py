@@ -291,6 +291,12 @@ def test_names_that_mean_two_things_are_refused() -> None:
     with pytest.raises(ValueError, match="codec=counting: counts names two things"):
         with_decisions(Clashing())
 
+    class Numbered(Counting):
+        first_decision = {"step": (0,)}
+
+    with pytest.raises(ValueError, match="a decision called step has the name of a line's number"):
+        with_decisions(Numbered())
+
 
 BLOCKS = {"first": [4, 32], "more": [8, 0], "deadlines": [0.5, -0.1], "sent": [8, 8, 0, 0]}
 PLAN = RankPlan(1, 8, controls=(Control(0, 64, 32, 2, 4, 1.5, 0.0, 8, -math.inf),)).decision()

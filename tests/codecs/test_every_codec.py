@@ -50,6 +50,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "topk": [{"values": "bf16", "fraction": 0.1}],
     "randomk": [{"values": "bf16", "fraction": 0.1}, {"unbiased_scaling": True, "fraction": 0.6}],
     "linear": [{"rounding": "stochastic", "scales": "bfloat16"}, {"bits": 8, "hadamard": "fused"}],
+    "lattice": [{"bits": 3.0, "code": "packed", "slot": 16}],
     "all_to_all": [{"rounding": "stochastic", "bits_local": 4, "group": 64}, {"hadamard": "apart"}],
 }
 """Settings besides the default ones."""

@@ -50,6 +50,7 @@ TAKEN_FOR_GRANTED = (
 REPLACED = {
     "outputs/<run>": "run",
     "[outputs/<run>,outputs/<another>]": "run",
+    "[outputs/<run>/gradients/step0.safetensors,outputs/<run>/gradients/step1.safetensors]": "row",
     "my.npz": "gradients",
     "my_text/": "text",
     "my-llm/": "model",

@@ -47,6 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         "text": text,
         "model": save_folder(folder / "model", "neox"),
         "gradients": folder / "my.npz",
+        "row": Path(f"[{run}/gradients/step0.safetensors,{run}/gradients/step1.safetensors]"),
         **{name: folder / name for name in ("benchmarks", "mmlu", "glue")},
     }
 

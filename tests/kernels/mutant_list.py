@@ -355,4 +355,32 @@ DYNAMIQ = (
     Mutant("cuda/dynamiq_rows.h", "void prepare(", "lane % 2", "0", "dynamiq"),
 )
 
-MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + CHUNKS + TABLES + TURNS + DYNAMIQ
+HOPS = "lattice_hops"
+
+LATTICE = (
+    Mutant("cuda/lattice_slot.h", "put_all(", "<= room", "<= room + 4096", HOPS),
+    Mutant("cuda/lattice_slot.h", "void flush(", BARRIER, LOCAL, HOPS),
+    Mutant("cuda/lattice_slot.h", "void store(", "ring_[i % STAGE] = 0;", NONE, HOPS),
+    Mutant("cuda/lattice_slot.h", "void add_up(", "before += total", "before = total", HOPS),
+    Mutant("cuda/lattice_unary.h", "void find_starts(", "before += total;", "before += 0;", HOPS),
+    Mutant("cuda/lattice_unary.h", "uint32_t place_of_one(", "before -= below", "before -= 0", HOPS),
+    Mutant("cuda/lattice_unary.h", "void put_ones(", "sum > 32", "sum > 64", HOPS),
+    Mutant("cuda/lattice_unary.h", "void load_low(", "r > 4", "r > 5", HOPS),
+    Mutant("cuda/lattice_rice.h", "void read_escapes(", "32 * before++", "32 * before", HOPS),
+    Mutant("cuda/lattice_rice.h", "Choice choose(", "least + 2", "least + 1", HOPS),
+    Mutant("cuda/lattice_rice.h", "uint32_t rice_parameter(", "--r;", NONE, HOPS),
+    Mutant("cuda/lattice_rice.h", "uint32_t unary_sum(", ">= (uint32_t)RICE_ESCAPE", "> 32u", HOPS),
+    Mutant("cuda/lattice_packed.h", "Choice choose(", "most - 7", "most - 6", HOPS),
+    Mutant("cuda/lattice_packed.h", "void put_lane(", "width > 8", "width > 9", HOPS),
+    Mutant("cuda/lattice_sums.h", "uint32_t make_fit(", "k > first", "k >= first", HOPS),
+    Mutant("cuda/lattice_sums.h", "void receive(", BARRIER, LOCAL, HOPS),
+    Mutant("cuda/lattice_row.h", "void strata_of(", "over - count", "over", HOPS),
+    Mutant("cuda/lattice_row.h", "void shift_row(", "<< more >> 16", ">> 16", HOPS),
+    Mutant("cuda/lattice.cu", "!args.message_out) continue;", "mark == BROKEN_MARK", "false", HOPS),
+    Mutant("cuda/lattice_seal.cu", "    seal(const", "turn <= NUMBER_BITS", "turn < NUMBER_BITS", HOPS),
+    Mutant("cuda/lattice_seal.cu", "void store_mean(", "mark == SILENT_MARK ||", "", HOPS),
+    Mutant("cuda/lattice_seal.cu", "means(const GRADWIRE", WARPS, TWICE, HOPS),
+)
+"""The lattice codec's slots."""
+
+MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + CHUNKS + TABLES + TURNS + DYNAMIQ + LATTICE

@@ -115,6 +115,10 @@ class ScheduledCollectives:
     def kept(self) -> Kept:
         return self._schedule.kept
 
+    @property
+    def messages(self) -> Mapping[int, int]:
+        return self._schedule.messages
+
     async def all_reduce(self, hops: Hops) -> Tensor:
         self._channel.worked("plan", 1.0)
         await self._execution(hops, self._schedule, self._phase).run()

@@ -26,6 +26,7 @@ class _PacedRank:
         self.sealed: Content = {}
         self.leaves: Content = {}
         self.encodes: Counter[int] = Counter()
+        self.sent: Counter[tuple[int, frozenset[int]]] = Counter()
 
     def advance(self, in_flight: InFlight) -> bool:
         """Posts or receives one step; returns False if it must wait for a message or has ended."""
@@ -70,6 +71,7 @@ class _PacedRank:
         counts = {len(content[c]) for c in send.chunks}
         if send.source != "sealed":
             assert counts == {send.workers}, f"{send} states {send.workers} contributions, has {counts}"
+        self.sent.update(content.items())
         return content
 
     def _incoming(self, content: Content, action: str, chunks: range) -> None:
@@ -101,15 +103,30 @@ def check_schedule(schedule: Schedule) -> None:
     """
     for steps in schedule.ranks:
         _check_form(steps)
-    ranks = [_PacedRank(r, schedule) for r in range(schedule.size)]
-    in_flight: InFlight = defaultdict(deque)
-    while sum(rank.advance(in_flight) for rank in ranks):
-        pass
+    ranks, in_flight = _executed(schedule)
     stuck = [state.rank for state in ranks if not state.ended]
     assert not stuck, f"ranks {stuck} wait for messages that are never sent"
     assert not any(in_flight.values()), "messages sent that no rank receives"
     _check_result(schedule, ranks)
     _check_one_by_one(schedule)
+
+
+def _executed(schedule: Schedule) -> tuple[list[_PacedRank], InFlight]:
+    """All ranks after their steps, or where they are stuck, and the messages that no rank has received."""
+    ranks = [_PacedRank(r, schedule) for r in range(schedule.size)]
+    in_flight: InFlight = defaultdict(deque)
+    while sum(rank.advance(in_flight) for rank in ranks):
+        pass
+    return ranks, in_flight
+
+
+def carried_sums(schedule: Schedule) -> Counter[tuple[int, frozenset[int]]]:
+    """Counts how often each partial sum is sent: (chunk, the ranks that have contributed) to messages.
+
+    `schedule` must be correct, and its messages must hold partial sums.
+    """
+    ranks, _ = _executed(schedule)
+    return sum((rank.sent for rank in ranks), Counter[tuple[int, frozenset[int]]]())
 
 
 def _check_form(steps: Sequence[Step]) -> None:

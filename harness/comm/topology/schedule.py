@@ -7,6 +7,7 @@ A schedule is checked without running anything (`check.py`); one executor runs t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -112,6 +113,16 @@ class Schedule:
         hop by hop."""
         sends = [send for steps in self.ranks for step in steps for send in step.sends]
         return sum(len(send.chunks) for send in sends) / self.num_chunks
+
+    @cached_property
+    def messages(self) -> Mapping[int, int]:
+        """The number of chunks' messages that all ranks send together, by the number of contributions."""
+        found = Counter[int]()
+        for steps in self.ranks:
+            for step in steps:
+                for send in step.sends:
+                    found[send.workers] += len(send.chunks)
+        return found
 
     @property
     def sums_on_the_way(self) -> bool:

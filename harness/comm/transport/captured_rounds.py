@@ -48,10 +48,12 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Identity:
     """The properties that steps must share to launch the same captured round: its `subject`, i.e. the
-    collective and its operand, and the `address` of its bucket, or the addresses of all ranks' buckets."""
+    collective and its operand, the `address` of its bucket, or the addresses of all ranks' buckets, and the
+    `form` of its messages. In another form it is captured anew."""
 
     subject: Hashable
     address: Hashable
+    form: Hashable = None
 
 
 class Capturable(ABC):
@@ -129,10 +131,11 @@ class CapturedRound:
 
 @dataclass
 class _AtAddress:
-    """The number of rounds of a bucket at one address so far, and the captures for that address: with and
-    without marks."""
+    """The number of rounds of a bucket at one address so far, and the captures for that address, in the
+    latest form: with and without marks."""
 
     rounds: int = 0
+    form: Hashable = None
     captured: dict[bool, CapturedRound] = field(default_factory=dict)
 
 
@@ -163,6 +166,8 @@ class CapturedRounds:
         """For each bucket's message buffers why its latest round was not captured; None if it was."""
         self.launches = 0
         """Rounds launched so far."""
+        self.recaptured = 0
+        """Rounds captured anew so far, in another form."""
         # NCCL cannot destroy a communicator while graphs that use it exist.
         weakref.finalize(self, self._known.clear)
 
@@ -212,6 +217,10 @@ class CapturedRounds:
             self.reasons.setdefault(buffers, f"has run {SETTLING} times at most")
             return None
         self.reasons[buffers] = None
+        if known.form != identity.form:  # a launch that still runs ends first: CUDA keeps its graph that long
+            self.read_times(wait=True)
+            self.recaptured += bool(known.captured)
+            known.form, known.captured = identity.form, {}
         if marked not in known.captured:
             graph = self._make_graph()
             times = None if self.make_times is None else self.make_times(graph, buffers, marked)

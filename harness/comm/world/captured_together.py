@@ -63,7 +63,9 @@ class RoundTogether(Capturable):
             for own in self._inputs.values()
         )
         subject = (self._bucket, tuple(self._ranks), logged, tuple(own.subject for own in identities))
-        return Identity(subject, tuple(own.address for own in identities))
+        return Identity(
+            subject, tuple(own.address for own in identities), tuple(own.form for own in identities)
+        )
 
     def prepare(self) -> None:
         for own in self._ranks.values():
@@ -176,6 +178,7 @@ class CapturedTogether:
             refused=dict(Counter(reason for reason in reasons if reason is not None)),
             spans_every=1 if driven else None,
             marks=sum(each.marks for each in driven),
+            recaptured=self._rounds.recaptured,
         )
 
     def forget(self) -> None:

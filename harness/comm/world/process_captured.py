@@ -98,7 +98,8 @@ class CapturedBuckets:
     `captured`, and why the others' are not, with their number.
 
     Marks are taken in one step of `spans_every`; there they add `marks_share` to a round's time, null if that
-    was not measured. `marks` is the number of marks in the rounds of a step.
+    was not measured. `marks` is the number of marks in the rounds of a step. `recaptured` counts the rounds
+    that were captured anew because the sizes of their messages had changed.
     """
 
     buckets: int
@@ -107,6 +108,7 @@ class CapturedBuckets:
     spans_every: int | None = None
     marks_share: float | None = None
     marks: int = 0
+    recaptured: int = 0
 
 
 def joined(records: Iterable[CapturedBuckets]) -> CapturedBuckets | None:
@@ -116,7 +118,10 @@ def joined(records: Iterable[CapturedBuckets]) -> CapturedBuckets | None:
         return None
     refused = sum((Counter(each.refused) for each in found), Counter[str]())
     captured = sum(each.captured for each in found)
-    return CapturedBuckets(sum(each.buckets for each in found), captured, dict(refused))
+    recaptured = sum(each.recaptured for each in found)
+    return CapturedBuckets(
+        sum(each.buckets for each in found), captured, dict(refused), recaptured=recaptured
+    )
 
 
 class CapturedWork:
@@ -171,4 +176,5 @@ class CapturedWork:
             spans_every=self.cost.every if timed else None,
             marks_share=self.cost.share,
             marks=sum(each.count for each in marks if each is not None),
+            recaptured=self.rounds.recaptured,
         )

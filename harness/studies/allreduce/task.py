@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.nodes import num_nodes
-from gradwire.harness.comm.topology.registry import placed
+from gradwire.harness.comm.topology.registry import make_schedule, placed
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.given_files import check_clock
 from gradwire.harness.config.network_checks import (
@@ -83,6 +83,9 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
         if reason is not None:
             raise ValueError(reason)
     reason = codec.supports_stages(1) or codec.supports(config.topology.name, workers, bucket)
+    if reason is None:
+        num_chunks = make_schedule(config.topology.name, workers).num_chunks
+        reason = codec.refuses_buckets([bucket], workers, num_chunks)
     if reason is None and codec.traits.needs_matrices and not config.allreduce.matrices:
         reason = (
             "it compresses matrices, and there is one vector here; add their shapes, e.g. "
@@ -196,7 +199,6 @@ def _check_bytes(measured: Mapping[str, Timed], modelled: Mapping[str, Timed]) -
 
 
 def _gradients_sent(config: AllReduceTask) -> float:
-    from gradwire.harness.comm.topology.registry import make_schedule
 
     nodes = num_nodes(config.cluster, config.network)
     return make_schedule(config.topology.name, config.cluster.size, nodes).gradients_sent

@@ -15,10 +15,12 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, covered, labels, labels_in_words
 from gradwire.harness.report.tables import Column, Table, figure
 from gradwire.harness.studies.comparison import Compared, Entry, figure_columns, titled_tables
-from gradwire.harness.studies.replay.study import ReplaySummary, pooled
+from gradwire.harness.studies.replay.study import MEAN, ReplaySummary, bound_in_words, pooled, spread_of
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, FigureFormat
 
-SUBJECT = ("gradients", "topology", "cluster")
+BOUND = "replay.bound"
+
+SUBJECT = ("gradients", "topology", "cluster", BOUND)
 """The settings that define the subject; all others belong to the codec."""
 
 UNNAMED = (
@@ -46,7 +48,12 @@ COLUMNS = (
 )
 
 
-NAMING = ("size", "codec")
+FIRST_STEP = Column("vnmse_first_step", label="first step", shown=PLAIN)
+"""A further column where files were replayed in a row."""
+
+BUCKETS = "bucket_cap_mb"
+
+NAMING = ("size", "codec", BUCKETS)
 """The keys of a file's description that become part of its name if files differ in them."""
 
 
@@ -85,6 +92,17 @@ NOTES = (
 )
 
 
+BOUND_NOTE = (
+    "Bound of a ring's or a butterfly's messages: ideal codes for every message, in groups of 16, their "
+    "errors added. It is a reference, which a codec may fall below."
+)
+
+ROW_NOTE = (
+    "Steps in a row: codecs keep their state from one to the next and begin without any in the first. vNMSE, "
+    "bits and the bound are means over the row."
+)
+
+
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     """Tables of codecs by subject, and a side-by-side table for several subjects."""
     replays = _load(entries, axes)
@@ -93,16 +111,21 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
         by_subject.setdefault(replay.subject, []).append(replay)
     tables = _side_by_side(replays, list(by_subject)) if len(by_subject) > 1 else []
     further = figure_columns(entries)
+    in_rows = any(one.summary.vnmse_by_step for one in replays)
+    columns = (COLUMNS[0], FIRST_STEP, *COLUMNS[1:]) if in_rows else COLUMNS
     tables += titled_tables(
-        [(one.subject, ([one.codec], one.figures)) for one in replays], ["codec"], (*COLUMNS, *further)
+        [(one.subject, ([one.codec], one.figures)) for one in replays], ["codec"], (*columns, *further)
     )
+    tables += [table for subject, own in by_subject.items() for table in _by_step(subject, own)]
     rows = [{key: value for key, value in asdict(one).items() if key != "figures"} for one in replays]
     recorded = (*RECORDED, *(column.at for column in further))
     lines = [
         {key: getattr(one, key) for key in NAMES} | {key: getattr(one.summary, key) for key in recorded}
         for one in replays
     ]
-    return Compared(tables, lines, NOTES, rows, partial(_draw, by_subject))
+    of_messages = any(one.summary.bound != MEAN for one in replays)
+    notes = (*NOTES, *[BOUND_NOTE] * of_messages, *[ROW_NOTE] * in_rows)
+    return Compared(tables, lines, notes, rows, partial(_draw, by_subject))
 
 
 def _draw(by_subject: Mapping[str, list[Replayed]], output: Path) -> None:
@@ -120,16 +143,25 @@ def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
         if lacking:
             raise UnusableFileError(folder / CONFIG, f"lacks {', '.join(lacking)}", REMEDY)
     summaries: list[ReplaySummary] = [entry.record for entry in entries]
-    pairs = zip(flat, summaries, strict=True)
-    files = gradient_names({str(settings["gradients"]): one.gradients for settings, one in pairs})
     for settings in flat:
-        settings["gradients"] = files[str(settings["gradients"])]
+        settings["gradients"] = place_of(settings["gradients"])
+    pairs = zip(flat, summaries, strict=True)
+    files = gradient_names({settings["gradients"]: one.gradients for settings, one in pairs})
+    for settings in flat:
+        settings["gradients"] = files[settings["gradients"]]
     codecs = labels([_part(settings, subject=False) for settings in flat], axes)
     words = labels_in_words([_part(settings, subject=False) for settings in flat], axes)
     families = labels_in_words([_without_bits(settings) for settings in flat], axes)
     parts = [_part(settings, subject=True) for settings in flat]
-    series = [f"{part['gradients']}, {part['topology.name']}" for part in parts]
-    subjects = [f"{name} of {part['cluster.workers']}" for name, part in zip(series, parts, strict=True)]
+    bounds = [_named_bound(part.get(BOUND, MEAN)) for part in parts]
+    series = [
+        f"{part['gradients']}, {part['topology.name']}{bound}"
+        for part, bound in zip(parts, bounds, strict=True)
+    ]
+    subjects = [
+        f"{part['gradients']}, {part['topology.name']} of {part['cluster.workers']}{bound}"
+        for part, bound in zip(parts, bounds, strict=True)
+    ]
     places = dict[tuple[str, str], list[int]]()
     for index, place in enumerate(zip(codecs, subjects, strict=True)):
         places.setdefault(place, []).append(index)
@@ -140,6 +172,11 @@ def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
         names = (codecs[index], words[index], subjects[index], series[index], families[index])
         found.append(Replayed(*names, whole, figures_of(own, whole)))
     return found
+
+
+def _named_bound(bound: str) -> str:
+    """The end of a subject's name that keeps figures of different bounds apart; empty for the mean's."""
+    return "" if bound == MEAN else f", bound{bound_in_words(bound)}"
 
 
 def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, float | None]:
@@ -153,6 +190,7 @@ def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, 
             key: getattr(whole, key)
             for key in (
                 "vnmse_std",
+                "vnmse_first_step",
                 "db_above_bound",
                 "wire_bits_per_coordinate",
                 "codec_ns_per_coordinate",
@@ -162,8 +200,14 @@ def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, 
     }
 
 
+def place_of(gradients: str | Sequence[str]) -> str:
+    """The path of the gradients as one text: of a row, that of the first file and the name of the last."""
+    return gradients if isinstance(gradients, str) else f"{gradients[0]}–{Path(gradients[-1]).name}"
+
+
 def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Names for files of gradients, by path, made from their descriptions: `llama1b step 20`.
+    """Names for files of gradients, by path, made from their descriptions: `llama1b step 20`, or of a row
+    `llama1b steps 20–29`.
 
     Files of runs that differ only in the seed share a name. Files without a description, or with the same
     description and seed, are named individually: see `file_names`.
@@ -172,11 +216,20 @@ def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         return file_names(list(about))
     naming = [key for key in NAMING if len({own.get(key) for own in about.values()}) > 1]
     names = {
-        path: " ".join([*(str(own.get(key)) for key in ("model", *naming)), f"step {own['step']}"])
+        path: " ".join([*(_in_words(key, own.get(key)) for key in ("model", *naming)), _steps_in_words(own)])
         for path, own in about.items()
     }
     distinct = {(names[path], own["seed"]) for path, own in about.items()}
     return names if len(distinct) == len(about) else file_names(list(about))
+
+
+def _in_words(key: str, value: object) -> str:
+    return f"buckets of {value:g} MiB" if key == BUCKETS and isinstance(value, int | float) else str(value)
+
+
+def _steps_in_words(about: Mapping[str, Any]) -> str:
+    last = about.get("last_step")
+    return f"step {about['step']}" if last is None else f"steps {about['step']}–{last}"
 
 
 def file_names(paths: Sequence[str]) -> dict[str, str]:
@@ -205,6 +258,31 @@ def _without_bits(settings: Settings) -> Settings:
     own = _part(settings, subject=False)
     fixed = len(own.get("codec.widths", [])) == 1
     return {key: value for key, value in own.items() if key not in SIZES[: 4 if fixed else 3]}
+
+
+def step_table(summary: ReplaySummary) -> Table:
+    """Error and bits of each step of a row."""
+    rows = [
+        [step, figure(spread_of(errors)["vnmse_mean"]), figure(summary.wire_bits_by_step.get(step))]
+        for step, errors in summary.vnmse_by_step.items()
+    ]
+    return Table("Steps in a row", ["step", "vNMSE", "wire bits per coordinate"], rows)
+
+
+def _by_step(subject: str, replays: Sequence[Replayed]) -> list[Table]:
+    """vNMSE of every codec (columns) in every step of a row; none for a single file."""
+    steps = list(dict.fromkeys(step for one in replays for step in one.summary.vnmse_by_step))
+    tables = []
+    for first in range(0, len(replays) if steps else 0, MAX_COLUMNS):
+        columns = replays[first : first + MAX_COLUMNS]
+        errors = [one.summary.vnmse_by_step for one in columns]
+        rows = [[step, *(_of_step(own, step) for own in errors)] for step in steps]
+        tables.append(Table(f"vNMSE by step, {subject}", ["step", *(one.codec for one in columns)], rows))
+    return tables
+
+
+def _of_step(errors: Mapping[str, Sequence[float | None]], step: str) -> str:
+    return figure(spread_of(errors[step])["vnmse_mean"], SHORT) if step in errors else "–"
 
 
 def _side_by_side(replays: Sequence[Replayed], subjects: Sequence[str]) -> list[Table]:

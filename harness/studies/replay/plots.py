@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.harness.report.figures import Plot, write_plots
-from gradwire.harness.report.series import Panel, Series, View, series_plot
+from gradwire.harness.report.series import STEPS, Panel, Series, View, series_plot
 from gradwire.harness.report.style import LineStyle, line_styles, plain
-from gradwire.harness.report.views import log_x, log_y, ticks_at, y_from
-from gradwire.harness.studies.replay.study import ReplaySummary
+from gradwire.harness.report.views import log_x, log_y, ticks_at, whole_x, y_from
+from gradwire.harness.studies.replay.study import ReplaySummary, bound_in_words, spread_of
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def replay_plots(summary: ReplaySummary, codec: str) -> list[Plot | None]:
     """The plots of one replay."""
     title = f"{codec} · {summary.workers} workers · {summary.repeats} seeds"
     curves = {codec: summary.super_group_errors}
-    return [errors_plot("super-groups", title, curves)]
+    return [errors_plot("super-groups", title, curves), steps_plot("steps", title, {codec: summary})]
 
 
 def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> list[Path]:
-    """Writes the plots of a comparison, two for each subject; returns the files."""
+    """Writes the plots of a comparison, two or more for each subject; returns the files."""
     plots: list[Plot | None] = []
     for subject, replays in by_subject.items():
         suffix = f"-{slug(subject)}" if len(by_subject) > 1 else ""
@@ -53,6 +53,8 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
         plots.append(errors_plot(f"super-groups{suffix}", subject, curves))
         by_width = {replay.words: replay.summary.errors_by_width for replay in replays}
         plots.append(widths_plot(f"widths{suffix}", subject, by_width))
+        summaries = {replay.codec: replay.summary for replay in replays}
+        plots.append(steps_plot(f"steps{suffix}", subject, summaries))
     plots += _over_workers([replay for replays in by_subject.values() for replay in replays])
     return write_plots(plots, folder, pdf=True)
 
@@ -82,6 +84,23 @@ def workers_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot:
             series.setdefault(replay.words, []).append((replay.summary.workers, error))
     views = (log_y, ticks_at(_workers(replays), doubling=True))
     panel = Panel(_lines(series), METRICS["vnmse"].heading, "workers", views=views)
+    return series_plot(name, title, [panel], (2.6,))
+
+
+def steps_plot(name: str, title: str, summaries: Mapping[str, ReplaySummary]) -> Plot | None:
+    """vNMSE by step, a line for each codec, of gradients that were replayed in a row."""
+    series = {
+        codec: [
+            (int(step), error)
+            for step, errors in summary.vnmse_by_step.items()
+            if (error := spread_of(errors)["vnmse_mean"])
+        ]
+        for codec, summary in summaries.items()
+    }
+    shown = {codec: points for codec, points in series.items() if points}
+    if not shown:
+        return None
+    panel = Panel(_lines(shown), METRICS["vnmse"].heading, STEPS, views=(log_y, whole_x))
     return series_plot(name, title, [panel], (2.6,))
 
 
@@ -118,7 +137,8 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
 
     lines, views = _lines(series), list[View]()
     if shown:
-        lines.append(Series.through(shown, plain("grey"), METRICS["bound_vnmse"].label))
+        label = METRICS["bound_vnmse"].label + bound_in_words(replays[0].summary.bound)
+        lines.append(Series.through(shown, plain("grey"), label))
         # A bound far below every codec would squeeze them all into the upper half.
         views.append(y_from(max(min(value for _, value in shown), min(errors) / BELOW)))
     labels = (METRICS["vnmse"].heading, METRICS["wire_bits_per_coordinate"].heading)

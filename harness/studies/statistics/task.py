@@ -9,14 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.record.gradients import (
-    SavedGradients,
-    cached_gradients,
-    check_finite,
-    holds_weights,
-    read_weights,
-)
+from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.provenance import code_hash, git_state
+from gradwire.harness.record.saved_weights import holds_weights, read_weights
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.evolution import check_run, describe
 from gradwire.harness.studies.statistics.study import StatisticsTask

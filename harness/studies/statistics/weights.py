@@ -17,7 +17,7 @@ from torch import Tensor
 from gradwire.codecs.linear import LinearQuantizer
 from gradwire.codecs.linear.approximation import compression
 from gradwire.harness.files.finite_json import dumps
-from gradwire.harness.record.gradients import SavedWeights
+from gradwire.harness.record.saved_weights import SavedWeights
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.series import Panel, Rules, histogram, series_plot
 from gradwire.harness.report.style import plain

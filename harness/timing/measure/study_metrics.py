@@ -69,6 +69,23 @@ STUDIES = (
         "vnmse_std", "±", "", "standard deviation of the vNMSE over repeats", shown=FigureFormat(digits=2)
     ),
     Metric(
+        *("vnmse_first_step", "first step's vNMSE", "", "of a row of steps: codecs begin without state"),
+        *(SUMMARY, None, "lower"),
+    ),
+    Metric(
+        *("vnmse_by_step", "vNMSE", "", "of each step of a row; the case is the step"),
+        *(SUMMARY, None, "lower"),
+    ),
+    Metric(
+        *(
+            "wire_bits_by_step",
+            "wire bits per coordinate",
+            "bit",
+            "of each step of a row; the case is the step",
+        ),
+        *(SUMMARY, None, "lower"),
+    ),
+    Metric(
         *("codec_s", "codec work", "s", "of the busiest rank in one synchronization"),
         *(SUMMARY, None, "lower"),
         shown=MILLISECONDS,

@@ -29,7 +29,7 @@ from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed,
 
 REFUSED = [
     ("task=replay gradients=null", "gradients=null: choose a printable text"),
-    ("task=replay gradients=[a]", "gradients=[a]: choose a printable text"),
+    ("task=replay gradients=3", "gradients=3: choose a printable text, or a list of them"),
     ("task=replay gradients=x.npz plots=maybe", "plots=maybe: choose true or false"),
     ("size=tiny sweep.minutes=5", "sweep.minutes=5 has no effect on a single run; add sweeps=<name>"),
     ("task=retime run=null", "run=null: choose a printable text"),

@@ -52,6 +52,7 @@ FROM_ELSEWHERE = ("report", "studies/statistics", "record")
 
 GIVEN = {
     "record/gradients.py": "gradients, by a file's name that the user gives or a run's folder has",
+    "record/saved_weights.py": "weights, by a file's name that the user gives",
     "record/directory.py": "the digest of a profile, by a path that the user gives",
 }
 """Modules in them that read a file which the user names, who may use links."""

@@ -194,6 +194,7 @@ def test_an_item_says_what_its_plots_show_where_their_name_does_not() -> None:
 
 def test_names_are_the_fields_own() -> None:
     assert name_of("gradients", "training:step140") == "gradients of step 140"
+    assert name_of("gradients", "training:step140-149") == "gradients of steps 140–149"
     assert name_of("gradients", "training:weights20") == "weights of step 20"
     assert name_of("case", "edgc.bits.4 float32 16777216 cpu 1") == (
         "entropy of every fourth coordinate, 16.8 million values in float32, 1 thread"

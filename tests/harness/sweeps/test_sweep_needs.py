@@ -120,6 +120,24 @@ def test_needed_cells_give_values_and_axes(known: Callable[..., None]) -> None:
         assert takes[source.cell.label] == f"{source.directory}/gradients/step1.safetensors"
 
 
+def test_a_row_is_one_value(known: Callable[..., None]) -> None:
+    """Every needed cell gives each row once; single steps beside it are cells of their own."""
+    row = USE.replace("step: 1}", "row: [1-2, 0-1]}")
+    known(warm=WARM.replace("[1, 2]", "[0-2]"), use=row)
+    plan = planned("sweeps=use")
+    replays = plan.of_task("replay")
+    assert len(replays) == 2 * 4 * 2
+    first = replays[0]
+    assert first.label == "task=replay codec=bf16 model=gpt2 seed=0 gradients=warm:step1-2"
+    folder = f"{plan.needs[0].cells[0].directory}/gradients"
+    assert first.config.gradients == [f"{folder}/step1.safetensors", f"{folder}/step2.safetensors"]
+    assert first.needed["gradients"] == "warm:step1-2"
+    known(use=row.replace("0-1", "1-3"))
+    _composed.cache_clear()
+    with pytest.raises(ConfigError, match="step 3 of warm is not kept, its steps kept are 0, 1, 2; choose"):
+        planned("sweeps=use")
+
+
 def test_the_command_line_reaches_what_it_is_about(known: Callable[..., None]) -> None:
     known(warm=WARM, use=USE)
     plan = planned("sweeps=use", "seed=1", "train.steps=4", "replay.rounds=3", "network.rate_mbit=50")
@@ -171,6 +189,18 @@ TRAIN = "{codec: fp32, seed: [0, 1], measure.save_gradients_at: [[2]]}"
             "leave it out with take: run",
         ),
         ({"a": sweep_file("{x: demo}", "{run: {from: x, taken: run}}")}, "taken is unknown in"),
+        (
+            {"a": sweep_file("{x: demo}", "{gradients: {from: x, take: gradients, row: 9-2}}")},
+            "row: 9-2: choose a first and a last step, e.g. 100-109, at most 10000 steps",
+        ),
+        (
+            {"a": sweep_file("{x: demo}", "{gradients: {from: x, take: gradients, row: 1-2, step: 1}}")},
+            "row: 1-2: cannot be used with step; leave one out",
+        ),
+        (
+            {"a": sweep_file("{x: demo}", "{gradients: {from: x, take: weights, row: 1-2}}")},
+            "row: 1-2: cannot be used with take: weights; leave one out",
+        ),
     ],
 )
 def test_wrong_needs_are_refused_in_one_line(

@@ -43,6 +43,7 @@ def resumed_after(directory: Path) -> list[int]:
     [
         *("dynamiq", "mxfp8", "mxfp6 codec.exclude=[*wte*,*ln*]"),
         *("powersgd", "omnireduce codec.ef=true", "topk codec.ef=true codec.exclude=[*ln*]"),
+        "lattice codec.bits=4 codec.code=packed",
     ],
 )
 def test_a_virtual_run_resumes_bit_for_bit(codec: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import ENTROPIES
 from gradwire.harness.record.gradients import read_gradients
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.replay.study import STUDY as REPLAY
 
@@ -58,15 +59,37 @@ def test_saving_changes_nothing_else(tmp_path: Path) -> None:
 
 def test_a_replay_repeats_the_runs_error(tmp_path: Path) -> None:
     """Gradients, buckets, seed and codec are those of the run; the step differs, hence the random numbers."""
-    train_all_virtually(
-        tiny_run(*SETTINGS[:2], "cluster=virtual", "measure.save_gradients_at=[0]"), str(tmp_path / "run")
-    )
+    saving = (*SETTINGS[:2], "cluster=virtual", "measure.save_gradients_at=[0]")
+    train_all_virtually(tiny_run(*saving), str(tmp_path / "run"))
     file = tmp_path / "run" / "gradients" / "step0.safetensors"
     config = validate_any(compose(["task=replay", f"gradients={file}", "replay.repeats=1"]))
     assert REPLAY.run(config, tmp_path / "replay") == 0
     summary = json.loads((tmp_path / "replay" / "summary.json").read_text())
     assert summary["vnmse_mean"] == pytest.approx(losses(tmp_path / "run")[0][1], rel=1e-6)
     assert summary["gradients"]["model"] == "gpt2"
+    assert summary["gradients"]["run"] == run_id(tiny_run(*saving))
+
+
+def test_ranges_of_steps_are_those_steps() -> None:
+    """The run and its id are the same however they are written."""
+    ranges = tiny_run("measure.save_gradients_at=[3,0-2,1]")
+    listed = tiny_run("measure.save_gradients_at=[3,0,1,2]")
+    assert ranges == listed and ranges.measure.save_gradients_at == [3, 0, 1, 2]
+    assert run_id(ranges) == run_id(listed)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("[2-1]", r"=\[2-1\]: choose a list, each a whole number or a range such as 100-109 from 0 to"),
+        ("0-2", r"=0-2: .*; did you mean measure\.save_gradients_at=\[0-2\]\?"),
+        ("[0-99999999]", r"=\[0-99999999\]: has 100000000 steps; choose at most 10000"),
+        ("[2-5]", r"=\[2, 3, 4, 5\]: the run has the steps 0 to 3, and not 4, 5"),
+    ],
+)
+def test_ranges_that_cannot_be_kept_are_refused(given: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"measure\.save_gradients_at{said}"):
+        tiny_run(f"measure.save_gradients_at={given}")
 
 
 def test_steps_beyond_the_run_are_refused() -> None:

@@ -14,7 +14,7 @@ from training_jobs import tiny_run, train_all_virtually, train_rank
 from gradwire.codecs.interface import Layout
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.record.gradients import SavedWeights, holds_weights, read_weights, write_weights
+from gradwire.harness.record.saved_weights import SavedWeights, holds_weights, read_weights, write_weights
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.statistics.study import STUDY as STATISTICS
 from gradwire.harness.studies.statistics.weights import weight_statistics, weights_plots

@@ -64,6 +64,7 @@ CASES = [
     (3, "butterfly", "powersgd", ()),
     (3, "broadcast", "omnireduce", ("codec.ef=true",)),
     (3, "ring", "dynamiq", ("model=llama1b_mmlu",)),
+    (3, "butterfly", "lattice", ("overlap.buckets=3", "codec.slot=16")),
     (2, "butterfly", "dynamiq", ("model=tinybert_glue", "train.accumulation=2")),
 ]
 

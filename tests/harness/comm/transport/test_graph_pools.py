@@ -26,8 +26,8 @@ CPU = torch.device("cpu")
 class Doubling(Capturable):
     """The round of a bucket, which doubles it."""
 
-    def __init__(self, x: torch.Tensor) -> None:
-        self.x = x
+    def __init__(self, x: torch.Tensor, form: int = 0) -> None:
+        self.x, self.form = x, form
 
     @property
     def key(self) -> Key:
@@ -37,7 +37,7 @@ class Doubling(Capturable):
         return None
 
     def identity(self) -> Identity | str:
-        return Identity("doubled", self.x.data_ptr())
+        return Identity("doubled", self.x.data_ptr(), self.form)
 
     def captured(self, capture: Capture) -> Any:
         return self
@@ -75,6 +75,19 @@ def test_rounds_that_follow_one_another_share_memory() -> None:
     kept.rounds.forget()
     _, later = kept.capture(buckets[0], "a", 0)
     assert later.pool is not first.pool, "that has ended with its graphs"
+
+
+def test_messages_of_another_form_are_captured_anew() -> None:
+    """At once, and counted; the capture of before is not kept."""
+    rounds, bucket, due = CapturedRounds(EmulatedGraph, CPU, required=True), torch.ones(3), None
+    while due is None:
+        due = rounds.due(Doubling(bucket), "a", 0)
+    assert rounds.due(Doubling(bucket), "a", 0) is due and rounds.recaptured == 0
+    other = rounds.due(Doubling(bucket, form=1), "a", 0)
+    assert other is not None and other is not due and list(rounds) == [other]
+    assert rounds.due(Doubling(bucket, form=1), "a", 0) is other and rounds.recaptured == 1
+    back = rounds.due(Doubling(bucket), "a", 0)
+    assert back is not due and back is not other and rounds.recaptured == 2
 
 
 def test_captures_of_a_rank_that_captures_no_more_leave_memory() -> None:

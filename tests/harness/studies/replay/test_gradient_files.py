@@ -14,7 +14,12 @@ from damages import DAMAGES, flipped, one_line
 from safetensors.torch import save_file
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.record.gradients import SavedGradients, read_gradients, write_gradients
+from gradwire.harness.record.gradients import (
+    SavedGradients,
+    described_gradients,
+    read_gradients,
+    write_gradients,
+)
 
 LAYOUTS = (Layout(("a", "b"), ((2, 3), (4,)), (0, 6), 10), Layout(("c",), ((5,),), (0,), 5))
 VALUES = torch.arange(45, dtype=torch.float32).view(3, 15)
@@ -33,6 +38,21 @@ def test_what_is_written_is_read_back(dtype: torch.dtype, tmp_path: Path) -> Non
     assert found.about is not None
     assert found.about["step"] == 3
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_description_has_everything_but_the_values(dtype: torch.dtype, tmp_path: Path) -> None:
+    path = tmp_path / "step3.safetensors"
+    write_gradients(path, VALUES.to(dtype), LAYOUTS, {"step": 3})
+    whole, found = read_gradients(path), described_gradients(path)
+    assert (found.workers, found.numel, found.values.dtype) == (3, 15, dtype) and found.values.is_meta
+    assert found.buckets == whole.buckets and found.about == whole.about
+    save_file({"gradients": VALUES.double()}, path)
+    with pytest.raises(ValueError, match="gradients is F64, not float32, float16 or bfloat16; give one that"):
+        described_gradients(path)
+    save_file({"others": VALUES}, path)
+    with pytest.raises(ValueError, match="it has no array gradients; give one that measure"):
+        described_gradients(path)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

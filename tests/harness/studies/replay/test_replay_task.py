@@ -31,7 +31,9 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.distribution import exact_mean, relative_errors, vnmse
+from gradwire.harness.studies.distribution import GroupErrors, exact_mean, vnmse
+from gradwire.harness.studies.message_bounds import MessageBound
+from gradwire.harness.studies.replay import tally
 from gradwire.harness.studies.replay.compare import file_names, gradient_names
 from gradwire.harness.studies.replay.study import STUDY as REPLAY
 from gradwire.harness.studies.replay.study import ReplaySummary, pooled
@@ -126,6 +128,53 @@ def test_all_workers_of_the_file_take_part_by_default(run: Run) -> None:
     assert run("codec=bf16", "cluster.workers=2", folder="two")["workers"] == 2
 
 
+def test_a_bound_of_messages_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """The summary and the printed line say which bound it is; errors and bits are those of any."""
+    found = {
+        bound: run("codec=mxfp8", "replay.repeats=1", f"replay.bound={bound}", folder=bound)
+        for bound in ("mean", "ring", "butterfly")
+    }
+    assert [one["bound"] for one in found.values()] == ["mean", "ring", "butterfly"]
+    above = {bound: one["db_above_bound"] for bound, one in found.items()}
+    assert len(set(above.values())) == 3 and min(above.values()) > 0
+    assert len({one["vnmse_mean"] for one in found.values()}) == 1
+    for one in found.values():
+        assert one["bound_curve"][0] == 1 and one["bound_curve"] == sorted(one["bound_curve"], reverse=True)
+    printed = capsys.readouterr().out
+    assert f"{above['ring']:.1f} dB above the rate–distortion bound of a ring's messages\n" in printed
+    assert f"{above['mean']:.1f} dB above the rate–distortion bound\n" in printed
+
+
+def test_figures_of_different_bounds_are_kept_apart(run: Run, tmp_path: Path) -> None:
+    """Each has a table of its own, and records from before there was a choice are those of the mean."""
+    for codec in ("bf16", "mxfp8"):
+        for bound in ("mean", "ring"):
+            chosen = (f"codec={codec}", f"replay.bound={bound}", "replay.repeats=1", "plots=false")
+            run(*chosen, folder=f"{codec}-{bound}")
+    folders = [tmp_path / f"{codec}-{bound}" for codec in ("bf16", "mxfp8") for bound in ("mean", "ring")]
+    page = REPLAY.compare(folders, tmp_path / "table", ["codec", "replay.bound"])
+    titles = [table.title for table in page.tables]
+    assert titles == ["vNMSE", "own, ring of 6", "own, ring of 6, bound of a ring's messages"]
+    assert [row[0] for row in page.tables[2].rows] == ["bf16", "mxfp8"]
+    assert sum("ideal codes for every message" in remark for remark in page.remarks) == 1
+
+
+def test_a_bound_is_computed_once_for_a_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[str]()
+
+    def once(values: Any, mean: Any, buckets: Any, schedule: Any) -> MessageBound:
+        made.append(schedule.name)
+        return MessageBound(torch.tensor([0.0, 64.0]), torch.tensor([1.0, 0.5]))
+
+    monkeypatch.setattr(MessageBound, "of", once)
+    monkeypatch.setattr(tally, "_message_bounds", {})
+    for codec in ("bf16", "mxfp8"):
+        found = run(f"codec={codec}", "replay.bound=ring", "replay.repeats=2", folder=codec)
+    assert made == ["ring"] and found["bound_curve"][16] == 0.875
+
+
 def test_codecs_that_adapt_get_rounds_to_settle(run: Run) -> None:
     """MXFP's μ begins at the number of workers and moves; the bytes are those of one synchronization."""
     first = run("codec=mxfp8", "replay.repeats=1")
@@ -201,6 +250,11 @@ def test_what_changes_the_result_changes_the_name(file: Path, tmp_path: Path) ->
         (("codec=powersgd",), ["codec=powersgd", "array `layout`"]),
         (("replay.bucket_mb=-1",), ["replay.bucket_mb=-1"]),
         (("codec.bits=1",), ["codec.bits=1"]),
+        (("replay.bound=star",), ["replay.bound=star", "one of mean, ring, butterfly"]),
+        (
+            ("replay.bound=ring", "topology=broadcast"),
+            ["replay.bound=ring", "topology=broadcast sends others; leave it out"],
+        ),
         (("topology.name=star",), ["topology.name=star", "choose it by topology=star"]),
         (("codec=randomk", "codec.unbiased_scaling=true", "codec.ef=true"), ["codec.ef=true diverges"]),
     ],
@@ -310,6 +364,8 @@ def test_files_that_say_what_they_are_are_named_after_it() -> None:
     assert list(both.values()) == ["gpt2 step 20", "gpt2 step 20", "llama1b step 5"]
     told = gradient_names({"a/x": said(0), "b/x": said(0, codec="thc")})
     assert list(told.values()) == ["gpt2 bf16 step 20", "gpt2 thc step 20"]
+    cut = gradient_names({"a/x": said(0, bucket_cap_mb=25.0), "b/x": said(0, bucket_cap_mb=0.25)})
+    assert list(cut.values()) == [f"gpt2 buckets of {cap} MiB step 20" for cap in ("25", "0.25")]
     assert list(gradient_names({"a/x": said(0), "b/x": said(0)}).values()) == ["a/x", "b/x"]
     assert list(gradient_names({"a/x": said(0), "b/y": {}}).values()) == ["x", "y"]
 
@@ -336,7 +392,10 @@ def test_replays_of_several_seeds_are_one_line(file: Path, tmp_path: Path) -> No
 def test_errors_super_group_by_super_group() -> None:
     mean = torch.cat((torch.full((256,), 2.0), torch.zeros(256), torch.full((100,), 1.0))).double()
     estimate = mean.float() + torch.cat((torch.full((256,), 1.0), torch.ones(256), torch.zeros(100)))
-    assert relative_errors([estimate, mean.float()], mean).tolist() == [0.125, 0.0]
+    errors = GroupErrors.of(mean, [mean.numel()])
+    for each in (estimate, mean.float()):
+        errors.add(each.double() - mean)
+    assert errors.relative().tolist() == [0.125, 0.0]
     assert vnmse(estimate, mean) == pytest.approx(512 / (4 * 256 + 100))
     assert vnmse(torch.zeros(4), torch.zeros(4).double()) is None
     assert vnmse(torch.full((4,), float("nan")), torch.ones(4).double()) is None

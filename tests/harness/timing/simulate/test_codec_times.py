@@ -40,6 +40,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "qsgd": [{"bits": 4}, {"bits": 2, "norm": "max"}, {"bits": 16}, {"bits": [2, 8]}],
     "tfp": [{"bits": bits, "scale": scale} for bits in (2, 6, 8, 32) for scale in ("block", "all", "none")],
     "omnireduce": [{"bits": 2.0, "block": 32}],
+    "lattice": [{"code": "packed"}],
     "linear": [{"bits": 8, "hadamard": "fused"}, {"group": 2048}, {"rounding": "stochastic"}],
     "all_to_all": [{"hadamard": "apart", "group": 512}, {"hadamard": "none", "rounding": "stochastic"}],
 }
