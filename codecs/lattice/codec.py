@@ -172,7 +172,7 @@ class Lattice(LatticeOptions, Codec, Adapts):
         return decided(rows, agreed.size, self._sizings, agreed.decision, self._table)
 
     def costs(self, workers: int) -> Costs:
-        """Costs of its definition in PyTorch, by the bytes moved; what its kernels take is in the benchmark."""
+        """Costs of its definition in PyTorch, by the bytes moved; the benchmark has those of kernels."""
         encode, accumulate, decode, seal = (moved(number) for number in MOVED[self.code])
         hops = hop_costs(workers, encode, accumulate, decode, seal=seal)
         return {"statistics": moved(13), "metadata": NOTHING, "plan": moved(8), **hops, "finish": moved(44)}
