@@ -26,7 +26,7 @@ class Sealing {
         continue;
       }
       for (int i = 0; i < SUPER_GROUP; ++i)
-        v[i] = add(mul(v[i], own), mul((float)((int64_t)q[i] << slot.shifts[s]), theirs));
+        v[i] = add(mul(v[i], own), mul((float)(int64_t)((uint64_t)(int64_t)q[i] << slot.shifts[s]), theirs));
       dithers_of(work.super_group(s), work.key(), noise);
     }
   }
@@ -128,7 +128,8 @@ GRADWIRE_CPU_KERNEL(lattice_means, gradwire_lattice, 1) {
       alignas(64) float total[SUPER_GROUP], row[SUPER_GROUP];
       const int32_t* q = slot.q + s * SUPER_GROUP;
       uint32_t mark = slot.marks[s];
-      for (int i = 0; i < SUPER_GROUP; ++i) total[i] = mul((float)((int64_t)q[i] << slot.shifts[s]), step);
+      for (int i = 0; i < SUPER_GROUP; ++i)
+        total[i] = mul((float)(int64_t)((uint64_t)(int64_t)q[i] << slot.shifts[s]), step);
       if (args.values) {
         mark = joined_marks(mark, load_super_group(args, work.super_group(s), row));
         for (int i = 0; i < SUPER_GROUP; ++i) total[i] = add(total[i], row[i]);
