@@ -138,7 +138,7 @@ def _added(
 
 
 def sizes_of(bits: float, slot: int, numel: int = NUMEL) -> dict[int, int]:
-    """Slots of so many bits a coordinate, more for sums of more."""
+    """Slots of so many bits per coordinate, more for sums of more."""
     each = 256 * Slots(numel, CHUNKS, slot).super_groups
     return {workers: 32 * int(each * bits * (1 + workers / 9) / 32) for workers in range(1, WORKERS + 1)}
 
